@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring: interleaved blocks of the case and its reference, medians, one JSON object a line.
+#pragma once
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// CPU time of the calling thread in microseconds: what an op costs its rank, whatever else the
+/// machine does.
+inline double thread_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+inline double wall_us() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+struct Pair {
+  double us = 0;   ///< of the case, per call
+  double ref = 0;  ///< of the reference, per call
+};
+
+using Clock = double (*)();
+
+/// Medians over `blocks` pairs of blocks of `calls` calls each, interleaved.
+inline Pair measure(const std::function<void()>& subject, const std::function<void()>& reference,
+                    int blocks = 31, int calls = 2000, Clock clock = &thread_us) {
+  const auto block = [&](const std::function<void()>& f) {
+    const double begin = clock();
+    for (int i = 0; i < calls; ++i) f();
+    return (clock() - begin) / calls;
+  };
+  block(subject);
+  block(reference);
+  std::vector<double> a;
+  std::vector<double> b;
+  for (int i = 0; i < blocks; ++i) {
+    a.push_back(block(subject));
+    b.push_back(block(reference));
+  }
+  return {median(a), median(b)};
+}
+
+/// `limit`: the largest `us` that is acceptable.
+inline bool report(const std::string& bench, const std::string& name, int ranks, const Pair& pair,
+                   const std::string& reference, double limit) {
+  const bool ok = pair.us <= limit;
+  std::printf(
+      "{\"bench\": \"%s\", \"case\": \"%s\", \"ranks\": %d, \"us\": %.3f, \"vs\": %.3f, \"ref\": "
+      "\"%s\", "
+      "\"limit\": %.3f, \"ok\": %s}\n",
+      bench.c_str(), name.c_str(), ranks, pair.us, pair.ref, reference.c_str(), limit,
+      ok ? "true" : "false");
+  std::fflush(stdout);
+  return ok;
+}
+
+}  // namespace bench

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# Programs in build/bin: every folder of examples/ is one, every file of bench/ is one, tools/shard.cpp is `shard`.
+
+# What programs are compiled and linked with: libshard, libshard_io and header-only helpers.
+function(shard_link_program target)
+  find_package(CLI11 REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  target_link_libraries(${target} PRIVATE shard::shard CLI11::CLI11 nlohmann_json::nlohmann_json)
+  target_precompile_headers(${target} REUSE_FROM shard_pch)
+  if(TARGET shard::io)
+    target_link_libraries(${target} PRIVATE shard::io)
+  endif()
+endfunction()
+
+# shard_program(name source...). All but main.cpp are objects of their own, <name>_parts, for the tests.
+function(shard_program name)
+  set(parts ${ARGN})
+  list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
+  set(main ${ARGN})
+  list(FILTER main INCLUDE REGEX "/main\\.cpp$")
+  if(main AND parts)
+    add_library(${name}_parts OBJECT ${parts})
+    shard_link_program(${name}_parts)
+    add_executable(${name} ${main} $<TARGET_OBJECTS:${name}_parts>)
+  else()
+    add_executable(${name} ${ARGN})
+  endif()
+  shard_link_program(${name})
+  shard_use_devices(${name})
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" judges REGEX "#include <shard/testing\\.h>" LIMIT_COUNT 1)
+    if(judges)
+      target_link_libraries(${name} PRIVATE shard::testing)
+    endif()
+  endforeach()
+endfunction()
+
+file(GLOB shard_examples CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/examples"
+     "${PROJECT_SOURCE_DIR}/examples/*/*.cpp")
+list(TRANSFORM shard_examples REPLACE "/.*" "" OUTPUT_VARIABLE shard_example_names)
+list(REMOVE_DUPLICATES shard_example_names)
+foreach(name IN LISTS shard_example_names)
+  set(sources ${shard_examples})
+  list(FILTER sources INCLUDE REGEX "^${name}/")
+  list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/examples/")
+  shard_program(${name} ${sources})
+endforeach()
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/tools/shard.cpp")
+  shard_program(shard_tool "${PROJECT_SOURCE_DIR}/tools/shard.cpp")
+  set_target_properties(shard_tool PROPERTIES OUTPUT_NAME shard)
+endif()
+add_subdirectory(bench)

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that make a tensor from the shape of another. Every rank allocates its own part only.
+#include <shard/patch.h>
+
+namespace shard {
+namespace {
+
+/// The layout that a new tensor of `sizes` gets: that of self where the sizes agree, that of the
+/// input of the op whose backward is running (NOTE [Remembered inputs]), else Replicate.
+Layout layout_of_new(const OpCall& call, const std::vector<int64_t>& sizes) {
+  const auto& self = call.tensor(0);
+  if (self.is_shard() && self.sizes() == c10::IntArrayRef(sizes)) return self.layout();
+  const auto remembered = remembered_layout(call.mesh(), sizes);
+  return remembered && remembered->is_shard() ? *remembered : Layout();
+}
+
+Decision decide(const OpCall& call, const Layout& layout, const std::vector<int64_t>& sizes) {
+  Decision decision;
+  decision.inputs.push_back(call.tensor(0).layout());  // values are not read
+  decision.outputs.push_back(layout);
+  decision.arguments.emplace_back(1, local_sizes(sizes, layout, call.mesh().rank()));
+  return decision;
+}
+
+std::optional<Decision> new_of_size(const OpCall& call) {
+  const auto sizes = call.integers(1);
+  return decide(call, layout_of_new(call, sizes), sizes);
+}
+
+/// Dense strides for `sizes` in the order of `like`.
+std::vector<int64_t> strides_in_order(const std::vector<int64_t>& sizes,
+                                      const std::vector<int64_t>& like) {
+  std::vector<size_t> inner_first(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) inner_first[i] = sizes.size() - 1 - i;
+  std::stable_sort(inner_first.begin(), inner_first.end(),
+                   [&](size_t a, size_t b) { return like[a] < like[b]; });
+  std::vector<int64_t> strides(sizes.size());
+  int64_t dense = 1;
+  for (const size_t i : inner_first) {
+    strides[i] = dense;
+    dense *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+std::optional<Decision> new_of_size_and_strides(const OpCall& call) {
+  const auto sizes = call.integers(1);
+  auto decision = decide(call, layout_of_new(call, sizes), sizes);
+  const auto local = decision.arguments[0].second.toIntVector();
+  decision.arguments.emplace_back(2, strides_in_order(local, call.integers(2)));
+  return decision;
+}
+
+}  // namespace
+
+SHARD_PATCH(creation) {
+  for (const char* op : {"empty_like", "zeros_like", "ones_like", "full_like"}) {
+    patch.sized_rule(std::string("aten::") + op, like_input()).shards("any dim");
+  }
+  for (const char* op : {"new_empty", "new_zeros", "new_ones", "new_full"}) {
+    patch.sized_rule(std::string("aten::") + op, new_of_size)
+        .shards("any dim")
+        .notes("like self where the sizes agree");
+  }
+  patch.sized_rule("aten::new_empty_strided", new_of_size_and_strides).shards("any dim");
+}
+
+}  // namespace shard

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// View ops: the local result is a true alias of the local input, so that in-place ops go through.
+#include <ATen/WrapDimUtils.h>
+#include <shard/patch.h>
+
+#include <numeric>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+Decision keep(const OpCall& call, const Layout& output) {
+  Decision decision;
+  for (const auto& argument : call.tensors()) decision.inputs.push_back(argument.layout());
+  decision.outputs.push_back(output);
+  return decision;
+}
+
+Decision with_local(Decision decision, std::function<Tensor(const Tensor&)> local) {
+  decision.local = [local = std::move(local)](c10::ArrayRef<IValue> arguments) {
+    return std::vector<IValue>{local(arguments[0].toTensor())};
+  };
+  return decision;
+}
+
+/// A dim of size 1 that is cut, and that the view takes away or repeats: one rank has its row, all
+/// get it (a marked copy, see NOTE [Marked copies]).
+Decision of_the_only_row() {
+  Decision decision;
+  decision.inputs.emplace_back();
+  decision.outputs.emplace_back();
+  return decision;
+}
+
+std::optional<Decision> expand(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  auto sizes = call.integers(1);
+  const auto shift = static_cast<int64_t>(sizes.size()) - input.ndim();
+  if (!input.is_shard()) return keep(call, input.layout());
+  const auto out_dim = input.shard_dim() + shift;
+  auto& size = sizes[static_cast<size_t>(out_dim)];
+  const int64_t global = input.sizes()[static_cast<size_t>(input.shard_dim())];
+  if (size != -1 && size != global) return of_the_only_row();
+  size = global;
+  const Layout output = input.layout().moved_to(out_dim);
+  auto decision = keep(call, output);
+  decision.arguments.emplace_back(1, local_sizes(sizes, output, call.mesh().rank()));
+  return decision;
+}
+
+// ---- permutations
+
+Layout permuted(const Layout& layout, const std::vector<int64_t>& order) {
+  if (!layout.is_shard()) return layout;
+  const auto at = std::find(order.begin(), order.end(), layout.dim());
+  return layout.moved_to(at - order.begin());
+}
+
+std::optional<Decision> permute(const OpCall& call) {
+  auto order = call.integers(1);
+  for (auto& dim : order) dim = c10::maybe_wrap_dim(dim, call.tensor(0).ndim());
+  return keep(call, permuted(call.tensor(0).layout(), order));
+}
+
+Decision swap_dims(const OpCall& call, int64_t a, int64_t b) {
+  std::vector<int64_t> order(static_cast<size_t>(call.tensor(0).ndim()));
+  std::iota(order.begin(), order.end(), 0);
+  if (!order.empty()) std::swap(order[static_cast<size_t>(a)], order[static_cast<size_t>(b)]);
+  return keep(call, permuted(call.tensor(0).layout(), order));
+}
+
+std::optional<Decision> transpose(const OpCall& call) {
+  const int64_t ndim = call.tensor(0).ndim();
+  return swap_dims(call, call.dim(1, ndim), call.dim(2, ndim));
+}
+
+std::optional<Decision> matrix_transpose(const OpCall& call) {
+  const int64_t ndim = call.tensor(0).ndim();
+  return swap_dims(call, 0, ndim == 2 ? 1 : 0);
+}
+
+// ---- dims of size one
+
+Decision drop_dims(const OpCall& call, const std::vector<int64_t>& dims) {
+  const auto& input = call.tensor(0);
+  if (!input.is_shard()) return keep(call, input.layout());
+  if (std::find(dims.begin(), dims.end(), input.shard_dim()) != dims.end())
+    return of_the_only_row();
+  const auto before =
+      std::count_if(dims.begin(), dims.end(), [&](int64_t dim) { return dim < input.shard_dim(); });
+  return keep(call, input.layout().moved_to(input.shard_dim() - before));
+}
+
+/// Squeezes exactly `dims`, which have global size 1: a local size of 1 must not be taken for one.
+Decision squeeze_exactly(const OpCall& call, std::vector<int64_t> dims) {
+  std::erase_if(dims,
+                [&](int64_t dim) { return call.tensor(0).sizes()[static_cast<size_t>(dim)] != 1; });
+  const bool in_place = call.tensor(0).is_written;
+  auto decision = drop_dims(call, dims);
+  decision.local = [dims, in_place](c10::ArrayRef<IValue> arguments) {
+    Tensor local = arguments[0].toTensor();
+    return std::vector<IValue>{in_place ? local.squeeze_(dims) : local.squeeze(dims)};
+  };
+  return decision;
+}
+
+std::vector<int64_t> all_dims(int64_t ndim) {
+  std::vector<int64_t> dims(static_cast<size_t>(ndim));
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+std::optional<Decision> squeeze(const OpCall& call) {
+  return squeeze_exactly(call, all_dims(call.tensor(0).ndim()));
+}
+std::optional<Decision> squeeze_dim(const OpCall& call) {
+  if (call.tensor(0).ndim() == 0) return keep(call, call.tensor(0).layout());
+  return squeeze_exactly(call, {call.dim(1, call.tensor(0).ndim())});
+}
+std::optional<Decision> squeeze_dims(const OpCall& call) {
+  auto dims = call.integers(1);
+  for (auto& dim : dims) dim = c10::maybe_wrap_dim(dim, call.tensor(0).ndim());
+  return squeeze_exactly(call, dims);
+}
+
+std::optional<Decision> unsqueeze(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const int64_t dim = call.dim(1, input.ndim() + 1);
+  Layout output = input.layout();
+  if (output.is_shard() && dim <= output.dim()) output = output.moved_to(output.dim() + 1);
+  return keep(call, output);
+}
+
+// ---- parts
+
+/// Whose piece contains `row`.
+int64_t owner_of(const Partition& partition, int64_t row) {
+  int64_t owner = 0;
+  for (int64_t end = partition[0]; end <= row; end += partition[static_cast<size_t>(owner)]) {
+    ++owner;
+  }
+  return owner;
+}
+
+/// One row of the sharded dim: its owner sends it to all.
+Decision select_and_broadcast(const OpCall& call, int64_t dim, int64_t row) {
+  auto decision = keep(call, Layout());
+  if (call.mesh().size() == 1) return decision;
+  decision.is_copy = true;
+  const auto& partition = call.tensor(0).spec->partition();
+  const auto owner = owner_of(partition, row);
+  const int64_t local_row = row - offset_of(partition, owner);
+  return with_local(std::move(decision), [=, mesh = call.mesh()](const Tensor& local) {
+    Shape sizes(local.sizes());
+    sizes[static_cast<size_t>(dim)] = 1;
+    Tensor result = empty_of_shape(local, sizes);
+    if (mesh.rank() == owner) innermost(result).copy_(innermost(local.narrow(dim, local_row, 1)));
+    mesh.comm().broadcast(result, static_cast<int>(owner));
+    return result.select(dim, 0);
+  });
+}
+
+std::optional<Decision> select(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const int64_t dim = call.dim(1, input.ndim());
+  Layout output = input.layout();
+  if (!output.is_shard() || dim > output.dim()) return keep(call, output);
+  if (dim < output.dim()) return keep(call, output.moved_to(output.dim() - 1));
+  const int64_t n = input.sizes()[static_cast<size_t>(dim)];
+  const int64_t row = call.integer(2);
+  TORCH_CHECK_INDEX(row >= -n && row < n, "select(): index ", row,
+                    " out of range for tensor of size ", input.sizes(), " at dimension ", dim);
+  return select_and_broadcast(call, dim, row < 0 ? row + n : row);
+}
+
+/// The part [begin, end) with a step of a dim cut into pieces, per piece: first local row and
+/// number of rows.
+struct SlicePlan {
+  int64_t begin = 0, end = 0, step = 1;
+  std::pair<int64_t, int64_t> piece(int64_t offset, int64_t size) const {
+    int64_t first = begin;
+    if (first < offset) first += (offset - first + step - 1) / step * step;
+    const int64_t last = std::min(end, offset + size);
+    if (first >= last) return {0, 0};
+    return {first - offset, (last - first + step - 1) / step};
+  }
+};
+
+SlicePlan slice_plan(const OpCall& call, size_t argument, int64_t n) {
+  SlicePlan plan;
+  plan.step = call.integer(argument + 2);
+  plan.begin = call.optional_integer(argument).value_or(0);
+  plan.end = call.optional_integer(argument + 1).value_or(n);
+  if (plan.begin < 0) plan.begin += n;
+  if (plan.end < 0) plan.end += n;
+  plan.begin = std::clamp<int64_t>(plan.begin, 0, n);
+  plan.end = std::clamp<int64_t>(plan.end, plan.begin, n);
+  return plan;
+}
+
+Layout sliced(const Layout& layout, const SlicePlan& plan) {
+  Layout result = layout;
+  int64_t offset = 0;
+  for (size_t i = 0; i < layout.partition.size(); ++i) {
+    result.partition[i] = plan.piece(offset, layout.partition[i]).second;
+    offset += layout.partition[i];
+  }
+  return result;
+}
+
+std::function<Tensor(const Tensor&)> local_slice(const OpCall& call, const Layout& layout,
+                                                 int64_t dim, const SlicePlan& plan) {
+  const auto rank = static_cast<size_t>(call.mesh().rank());
+  const auto [first, rows] =
+      plan.piece(offset_of(layout.partition, static_cast<int64_t>(rank)), layout.partition[rank]);
+  return [dim, first = first, rows = rows, step = plan.step](const Tensor& local) {
+    return local.slice(dim, first, rows ? first + (rows - 1) * step + 1 : first, step);
+  };
+}
+
+std::optional<Decision> slice(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const int64_t dim = call.dim(1, input.ndim());
+  if (!input.layout().is_shard() || dim != input.shard_dim()) return keep(call, input.layout());
+  const auto plan = slice_plan(call, 2, input.sizes()[static_cast<size_t>(dim)]);
+  return with_local(keep(call, sliced(input.layout(), plan)),
+                    local_slice(call, input.layout(), dim, plan));
+}
+
+/// The layout of a tensor of global `sizes` of which a gradient for a part arrives.
+Layout layout_of_whole(const OpCall& call, const std::vector<int64_t>& sizes) {
+  const auto remembered = remembered_layout(call.mesh(), sizes);
+  return remembered ? *remembered : call.tensor(0).layout();
+}
+
+std::optional<Decision> slice_backward(const OpCall& call) {
+  const auto sizes = call.integers(1);
+  const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
+  Layout whole = layout_of_whole(call, sizes);
+  if (whole.is_partial()) whole = Layout();
+  Decision decision;
+  decision.outputs.push_back(whole);
+  decision.arguments.emplace_back(1, local_sizes(sizes, whole, call.mesh().rank()));
+  if (!whole.is_shard() || dim != whole.dim()) {
+    decision.inputs.push_back(whole);
+    return decision;
+  }
+  const auto plan = slice_plan(call, 3, sizes[static_cast<size_t>(dim)]);
+  decision.inputs.push_back(sliced(whole, plan));
+  decision.local = [part = local_slice(call, whole, dim, plan)](c10::ArrayRef<IValue> arguments) {
+    const Tensor& gradient = arguments[0].toTensor();
+    Tensor result = gradient.new_zeros(arguments[1].toIntVector());
+    part(result).copy_(gradient);
+    return std::vector<IValue>{result};
+  };
+  return decision;
+}
+
+/// The gradient of one row of the sharded dim: all ranks have it, the row's owner takes it.
+Decision select_backward_of_a_row(const OpCall& call, const Layout& whole, int64_t row) {
+  Decision decision;
+  decision.inputs.emplace_back();
+  decision.outputs.push_back(whole);
+  const int64_t rank = call.mesh().rank();
+  const int64_t local_row = row - offset_of(whole.partition, rank);
+  const bool is_mine = local_row >= 0 && local_row < whole.partition[static_cast<size_t>(rank)];
+  decision.local =
+      [=, sizes = local_sizes(call.integers(1), whole, rank)](c10::ArrayRef<IValue> arguments) {
+        const Tensor& gradient = arguments[0].toTensor();
+        Tensor result = gradient.new_zeros(sizes);
+        if (is_mine) result.select(whole.dim(), local_row).copy_(gradient);
+        return std::vector<IValue>{result};
+      };
+  return decision;
+}
+
+std::optional<Decision> select_backward(const OpCall& call) {
+  const auto sizes = call.integers(1);
+  const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
+  if (const auto remembered = remembered_layout(call.mesh(), sizes);
+      remembered && remembered->is_shard() && remembered->dim() == dim) {
+    const int64_t row = call.integer(3);
+    return select_backward_of_a_row(call, *remembered,
+                                    row < 0 ? row + sizes[static_cast<size_t>(dim)] : row);
+  }
+  Layout input = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
+  Layout whole = input;
+  if (whole.is_shard() && dim <= whole.dim()) whole = whole.moved_to(whole.dim() + 1);
+  Decision decision;
+  decision.inputs.push_back(input);
+  decision.outputs.push_back(whole);
+  decision.arguments.emplace_back(1, local_sizes(sizes, whole, call.mesh().rank()));
+  return decision;
+}
+
+/// split, split_with_sizes: every part is a slice.
+Decision split_into(const OpCall& call, const std::vector<int64_t>& parts, int64_t dim) {
+  const auto& input = call.tensor(0);
+  auto decision = keep(call, input.layout());
+  if (!input.layout().is_shard() || dim != input.shard_dim()) return decision;
+  decision.outputs.clear();
+  std::vector<std::function<Tensor(const Tensor&)>> slices;
+  int64_t begin = 0;
+  for (const int64_t size : parts) {
+    const SlicePlan plan{begin, begin + size, 1};
+    decision.outputs.push_back(sliced(input.layout(), plan));
+    slices.push_back(local_slice(call, input.layout(), dim, plan));
+    begin += size;
+  }
+  decision.local = [slices](c10::ArrayRef<IValue> arguments) {
+    c10::List<Tensor> result;
+    for (const auto& part : slices) result.push_back(part(arguments[0].toTensor()));
+    return std::vector<IValue>{result};
+  };
+  return decision;
+}
+
+std::optional<Decision> split(const OpCall& call) {
+  const int64_t dim = call.dim(2, call.tensor(0).ndim());
+  const int64_t n = call.tensor(0).sizes()[static_cast<size_t>(dim)];
+  const int64_t size = std::max<int64_t>(call.integer(1), 1);
+  std::vector<int64_t> parts;
+  for (int64_t begin = 0; begin < n || parts.empty(); begin += size) {
+    parts.push_back(std::min(size, n - begin));
+  }
+  return split_into(call, parts, dim);
+}
+
+std::optional<Decision> split_with_sizes(const OpCall& call) {
+  return split_into(call, call.integers(1), call.dim(2, call.tensor(0).ndim()));
+}
+
+std::optional<Decision> unbind(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const int64_t dim = call.dim(1, input.ndim());
+  Layout whole = input.layout();
+  if (whole.is_shard() && dim == whole.dim()) whole = cut_elsewhere(call, input.sizes(), {dim});
+  Decision decision;
+  decision.inputs.push_back(whole);
+  decision.outputs.push_back(whole.is_shard() && dim < whole.dim() ? whole.moved_to(whole.dim() - 1)
+                                                                   : whole);
+  return decision;
+}
+
+/// The last dim, the two parts of a number, goes.
+std::optional<Decision> view_as_complex(const OpCall& call) {
+  if (call.tensor(0).shard_dim() == call.tensor(0).ndim() - 1) return std::nullopt;
+  return keep(call, call.tensor(0).layout());
+}
+
+std::optional<Decision> unchanged(const OpCall& call) {
+  return keep(call, call.tensor(0).layout());
+}
+
+}  // namespace
+
+SHARD_PATCH(views) {
+  const auto add = [&](std::initializer_list<const char*> ops, const Rule& rule,
+                       const char* shards) {
+    for (const char* op : ops) patch.rule(std::string("aten::") + op, rule).shards(shards);
+  };
+  patch.sized_rule("aten::_reshape_alias", reshape_alias()).shards("as view");
+  add({"view", "_unsafe_view"}, view_as_sizes(),
+      "any dim; a copy where the pieces are not whole rows of one dim");
+  add({"expand"}, expand, "any dim that keeps its size");
+  add({"permute"}, permute, "any dim");
+  add({"transpose.int", "transpose_"}, transpose, "any dim");
+  add({"t", "t_"}, matrix_transpose, "any dim");
+  add({"squeeze", "squeeze_"}, squeeze, "any dim larger than 1");
+  add({"squeeze.dim", "squeeze_.dim"}, squeeze_dim, "any dim larger than 1");
+  add({"squeeze.dims", "squeeze_.dims"}, squeeze_dims, "any dim larger than 1");
+  add({"unsqueeze", "unsqueeze_"}, unsqueeze, "any dim");
+  add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view", "view_as_real"}, unchanged,
+      "any dim");
+  add({"view_as_complex"}, view_as_complex, "any dim but the last");
+  add({"slice_backward"}, slice_backward, "any dim");
+  add({"select_backward"}, select_backward, "any dim");
+  add({"split_with_sizes", "unsafe_split_with_sizes"}, split_with_sizes, "any dim");
+  add({"split.Tensor", "unsafe_split.Tensor"}, split, "any dim");
+  add({"unbind.int"}, unbind, "any dim");
+  patch.remembering_rule("aten::slice.Tensor", slice).shards("any dim");
+  patch.remembering_rule("aten::select.int", select).shards("any dim");
+}
+
+}  // namespace shard

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one reduction kernel of the threads and MPI backends: sums in rank order, so its bits depend
+// neither on the backend nor on how the range is cut.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <shard/communicator.h>
+
+#include <cstdint>
+
+namespace shard {
+
+/// Raises CommError unless `op` is defined for `dtype` (Avg needs a floating or complex dtype, Max
+/// and Min a real one).
+void check_reducible(const char* where, c10::ScalarType dtype, ReduceOp op);
+
+/// Elements [begin, end) of every output become the reduction over the sources, in the order given.
+/// An output may be one of the sources (same address); other overlaps are not allowed. bf16 and
+/// half accumulate in float and are rounded once.
+void reduce_in_order(c10::ScalarType dtype, ReduceOp op, c10::ArrayRef<const void*> sources,
+                     c10::ArrayRef<void*> outputs, int64_t begin, int64_t end);
+
+}  // namespace shard

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// ThreadWorld: what all communicators of one job of thread ranks share: its first failure, which
+// ranks have returned, and the meeting place where ranks that split a communicator find their
+// common group.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "comm/failure.h"
+
+namespace shard {
+
+class ThreadGroup;
+
+class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
+ public:
+  ThreadWorld(int size, std::chrono::nanoseconds timeout);
+
+  std::chrono::nanoseconds timeout() const { return timeout_; }
+  /// Polls before a waiting rank yields.
+  int spins() const { return spins_; }
+
+  std::shared_ptr<ThreadGroup> make_group(std::vector<int> world_ranks);
+  /// The group that the ranks of `parent` which passed `color` to its operation `operation` share:
+  /// made by the first of them, forgotten when the last has fetched it.
+  std::shared_ptr<ThreadGroup> meet(const ThreadGroup& parent, uint64_t operation, int color,
+                                    const std::vector<int>& world_ranks);
+
+  /// Records the failure unless there is one already, and ends every wait of the job.
+  void fail(Failure failure) noexcept;
+  std::optional<Failure> failure() const;
+  /// The rank function of `world_rank` has returned: nobody may wait for it any more.
+  void mark_returned(int world_rank) noexcept;
+
+ private:
+  struct Meeting {
+    std::shared_ptr<ThreadGroup> group;
+    size_t fetched = 0;
+  };
+  using MeetingKey = std::tuple<const ThreadGroup*, uint64_t, int>;
+  std::shared_ptr<ThreadGroup> make_group_locked(std::vector<int> world_ranks);
+
+  const std::chrono::nanoseconds timeout_;
+  const int spins_;
+  mutable std::mutex mutex_;
+  std::optional<Failure> failure_;
+  std::vector<std::weak_ptr<ThreadGroup>> groups_;
+  std::map<MeetingKey, Meeting> meetings_;
+};
+
+}  // namespace shard

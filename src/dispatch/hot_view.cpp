@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed kernels for `view`, which models call as often as elementwise ops. Marked copies go the
+// boxed way.
+#include <ATen/InferSize.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <shard/patch.h>
+#include <torch/library.h>
+
+#include "dispatch/boxed_call.h"
+#include "dispatch/engine.h"
+#include "dispatch/function_fallback.h"
+#include "dispatch/view_replay.h"
+#include "tensor/impl.h"
+#include "tensor/leaf_hook.h"
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::DispatchKeySet;
+using View = at::_ops::view;
+
+Tensor view_function(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef sizes) {
+  ensure_leaf_hook(x);
+  const ViewReplayGuard guard(true);
+  return View::redispatch(below_function_level(keys), x, sizes);
+}
+
+/// The spec of a local view; nullptr when the input must move first.
+SpecRef viewed_spec(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
+  if (!spec.is_shard()) return spec.with(spec.placement(), sizes);
+  auto plan = plan_view(spec, sizes);
+  if (plan.input != Layout(spec)) return nullptr;
+  return spec.with(plan.output.placement, sizes, std::move(plan.output.partition));
+}
+
+Tensor view_dispatch(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef symbolic) {
+  const auto* impl = impl_of(x);
+  SpecRef spec;
+  if (impl->copied_at_version() < 0 && !detail::is_intercepted()) {
+    spec =
+        viewed_spec(*impl->spec(), at::infer_size_dv(C10_AS_INTARRAYREF_SLOW(symbolic), x.numel()));
+  }
+  if (!spec) return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const auto local = spec->local_shape(impl->mesh().rank());
+  Tensor view = View::call(impl->local(), c10::fromIntArrayRefSlow(local));
+  const auto* inner = impl_of(view);
+  const bool is_copy = inner && (inner->copied_at_version() >= 0 ||
+                                 (spec->is_shard() && is_cut_along(view, spec->shard_dim())));
+  if (is_copy) [[unlikely]] {
+    return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
+  }
+  return wrap(std::move(view), impl->mesh(), std::move(spec));
+}
+
+TORCH_LIBRARY_IMPL(aten, DeferredInit, m) { m.impl("view", view_function); }
+TORCH_LIBRARY_IMPL(aten, Fake, m) { m.impl("view", view_dispatch); }
+
+}  // namespace
+}  // namespace shard

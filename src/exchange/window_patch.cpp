@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <shard/error.h>
+#include <shard/window_patch.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+
+std::atomic<int64_t> concatenation_bytes{1 << 20};
+
+int64_t largest_dim(const Tensor& x, int64_t first) {
+  int64_t best = first;
+  for (int64_t dim = first; dim < x.dim(); ++dim) {
+    if (x.size(dim) > x.size(best)) best = dim;
+  }
+  return best;
+}
+
+}  // namespace
+
+ShardedInput sharded_input(const Tensor& x) {
+  ShardedInput input{x, mesh_of(x), spec_of(x)};
+  if (input.spec->is_partial()) {
+    input.tensor = redistribute(x, input.spec->replicated());
+    input.spec = spec_of(input.tensor);
+  }
+  input.dim = input.spec->shard_dim();
+  return input;
+}
+
+ShardedInput window_input(const std::string& op, const Tensor& x, int64_t spatial_dims,
+                          bool channels_are_local) {
+  const int64_t first_spatial = x.dim() - spatial_dims;
+  check<SpecMismatch>(
+      first_spatial == 1 || first_spatial == 2, op, "got an input of ", x.sizes(), "; expected ",
+      spatial_dims + 1, " or ", spatial_dims + 2,
+      " dims (batch, channels, space). Add or remove dims with unsqueeze or flatten.");
+  auto input = sharded_input(x);
+  if (!channels_are_local && input.dim == first_spatial - 1) {
+    input.tensor = redistribute(input.tensor,
+                                input.spec->with(Shard(largest_dim(x, first_spatial)), x.sizes()));
+    input.spec = spec_of(input.tensor);
+    input.dim = input.spec->shard_dim();
+  }
+  if (input.dim >= first_spatial) input.spatial = input.dim - first_spatial;
+  return input;
+}
+
+std::vector<int64_t> expanded(const std::string& op, c10::IntArrayRef list, int64_t spatial_dims,
+                              int64_t fallback) {
+  const auto dims = static_cast<size_t>(spatial_dims);
+  check<SpecMismatch>(list.size() <= 1 || list.size() == dims, op, "got the list ", list,
+                      "; expected one value or ", dims,
+                      " of them. Pass one value per spatial dim.");
+  if (list.size() == dims) return list.vec();
+  return std::vector<int64_t>(dims, list.empty() ? fallback : list[0]);
+}
+
+std::vector<int64_t> with_entry(std::vector<int64_t> list, int64_t index, int64_t value) {
+  list[static_cast<size_t>(index)] = value;
+  return list;
+}
+
+void check_window(const std::string& op, const ShardedInput& input, const Window& window) {
+  check<SpecMismatch>(
+      window.kernel > 0 && window.stride > 0 && window.dilation > 0 && window.padding >= 0, op,
+      "got kernel ", window.kernel, ", stride ", window.stride, ", dilation ", window.dilation,
+      ", padding ", window.padding, " along dim ", input.dim,
+      "; expected positive values and a padding that is not negative. Correct the arguments.");
+  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
+  check<SpecMismatch>(window.output_size(n) > 0, op, "got ", n, " rows along dim ", input.dim,
+                      " with padding ", window.padding, "; expected at least ",
+                      window.reach() - 2 * window.padding, " (kernel ", window.kernel,
+                      ", dilation ", window.dilation, "). Use a smaller kernel or more padding.");
+}
+
+LocalRows own_rows(const ShardedInput& input) {
+  LocalRows result{to_local(input.tensor), input.spec->partition(), {}};
+  if (input.dim < 0) return result;
+  const int64_t rank = input.mesh.rank();
+  result.first = input.spec->offset(rank);
+  result.out = {result.first, result.first + input.spec->local_size(rank)};
+  result.is_dummy = result.out.size() == 0 && input.mesh.size() > 1;
+  if (result.is_dummy)
+    result.rows = join({result.rows, fill_rows(result.rows, input.dim, 1)}, input.dim);
+  return result;
+}
+
+LocalRows assembled(const Halo& halo, const HaloPlan& plan, const ShardedInput& input,
+                    const Window& window, const WindowPart& part, const at::Scalar& fill) {
+  LocalRows result{{}, window.output_partition(input.spec->partition()), part.out};
+  result.first = part.out.begin * window.stride - window.padding;
+  result.is_dummy = part.out.size() == 0;
+  result.rows = assemble(halo, plan, input.mesh.rank(), part.before,
+                         result.is_dummy ? window.reach() : part.after, fill);
+  return result;
+}
+
+LocalRows window_rows(const ShardedInput& input, const Window& window, const at::Scalar& fill) {
+  const auto parts = window_parts(window, input.spec->partition());
+  const auto plan = plan_halo(input.dim, input.spec->partition(), parts);
+  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
+  return assembled(halo, plan, input, window, parts[static_cast<size_t>(input.mesh.rank())], fill);
+}
+
+Tensor on_rows(const Tensor& rows, int64_t dim, const std::function<Tensor(const Tensor&)>& op) {
+  if (dim < 0 || rows.size(dim) > 0) return op(rows);
+  return op(join({rows, fill_rows(rows, dim, 1)}, dim)).narrow(dim, 0, 0);
+}
+
+Tensor from_rows(const Tensor& y, const ShardedInput& input, const LocalRows& rows) {
+  if (input.dim >= 0 && input.mesh.size() == 1) return from_window(y, input, {y.size(input.dim)});
+  return from_window(rows.is_dummy ? y.narrow(input.dim, 0, 0) : y, input, rows.output);
+}
+
+Tensor from_window(const Tensor& local, const ShardedInput& input, const Partition& partition) {
+  Shape shape(local.sizes().begin(), local.sizes().end());
+  if (input.dim >= 0) {
+    shape[static_cast<size_t>(input.dim)] =
+        offset_of(partition, static_cast<int64_t>(partition.size()));
+  }
+  return from_local(local, input.mesh, input.spec->with(input.spec->placement(), shape, partition));
+}
+
+int64_t concatenation_limit() { return concatenation_bytes.load(std::memory_order_relaxed); }
+void set_concatenation_limit(int64_t bytes) { concatenation_bytes = bytes; }
+
+}  // namespace shard

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testing/outcome.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace shard::testing {
+namespace {
+
+using at::Tensor;
+
+std::vector<Tensor> whole_copies(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> result;
+  result.reserve(tensors.size());
+  for (const auto& tensor : tensors) result.push_back(whole_copy(tensor));
+  return result;
+}
+
+/// Scalar that every element of y influences differently; the cotangent lies like y itself. Smooth,
+/// so that rounding of a large y stays rounding.
+Tensor weighted_sum(const Tensor& y) {
+  const Tensor value = y.detach();
+  return (y * (value / (value.abs() + 1) + 0.5)).sum();
+}
+
+Tensor sum_of_squares(const std::vector<Tensor>& gradients) {
+  Tensor sum;
+  for (const auto& gradient : gradients) {
+    if (!gradient.defined() || !gradient.requires_grad()) continue;
+    const Tensor term = (gradient * gradient).sum();
+    sum = sum.defined() ? sum + term : term;
+  }
+  return sum;
+}
+
+void compare(std::ostringstream& text, const std::string& what, const Tensor& got,
+             const Tensor& want, double tolerance) {
+  const double error = relative_error(got, want);
+  if (error <= tolerance) return;
+  text << "  " << what << " differs by " << error << " (allowed " << tolerance << ")";
+  if (got.defined() && want.defined() && got.sizes() != want.sizes()) {
+    text << ": got sizes " << got.sizes() << ", expected " << want.sizes();
+  }
+  text << "\n";
+}
+
+/// What float32 arithmetic does to a tensor, times four; at most one percent.
+double rounding(const Tensor& plain, const Tensor& exact) {
+  if (!plain.defined() || !exact.defined() || !plain.is_floating_point()) return 0;
+  return std::min(4 * relative_error(plain.to(exact.scalar_type()), exact), 1e-2);
+}
+
+std::vector<double> roundings(const std::vector<Tensor>& plain, const std::vector<Tensor>& exact) {
+  std::vector<double> result;
+  for (size_t i = 0; i < std::min(plain.size(), exact.size()); ++i) {
+    result.push_back(rounding(plain[i], exact[i]));
+  }
+  return result;
+}
+
+}  // namespace
+
+Allowance::Allowance(double tolerance, const Outcome& plain, const Outcome& exact)
+    : tolerance_(tolerance),
+      output_(rounding(plain.output, exact.output)),
+      gradients_(roundings(plain.gradients, exact.gradients)),
+      penalty_gradients_(roundings(plain.penalty_gradients, exact.penalty_gradients)) {}
+
+Tensor whole_copy(const Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::NoGradGuard guard;
+  const Tensor whole = is_shard_tensor(tensor) ? ShardTensor(tensor).full() : tensor;
+  return whole.detach().clone();
+}
+
+Outcome outcome_of(const Function& function, const std::vector<Tensor>& arguments,
+                   const std::vector<Tensor>& leaves, Derivatives derivatives) {
+  Outcome outcome;
+  const Tensor y = function(arguments);
+  outcome.output = whole_copy(y);
+  if (!derivatives.first || leaves.empty() || !y.requires_grad()) return outcome;
+  const auto gradients = torch::autograd::grad({weighted_sum(y)}, leaves, {}, true,
+                                               derivatives.second, /*allow_unused=*/true);
+  outcome.gradients = whole_copies(gradients);
+  if (!derivatives.second) return outcome;
+  const Tensor penalty = sum_of_squares(gradients);
+  if (penalty.defined()) {
+    outcome.penalty_gradients =
+        whole_copies(torch::autograd::grad({penalty}, leaves, {}, false, false, true));
+  } else {  // none depends on a leaf: all zero
+    outcome.penalty_gradients.resize(leaves.size());
+  }
+  return outcome;
+}
+
+std::string difference(const Outcome& got, const Outcome& want, const Allowance& allowance) {
+  std::ostringstream text;
+  compare(text, "output", got.output, want.output, allowance.output());
+  if (got.gradients.size() != want.gradients.size() ||
+      got.penalty_gradients.size() != want.penalty_gradients.size()) {
+    text << "  got " << got.gradients.size() << " gradients, expected " << want.gradients.size()
+         << "\n";
+    return text.str();
+  }
+  for (size_t i = 0; i < want.gradients.size(); ++i) {
+    compare(text, "gradient of differentiable input " + std::to_string(i), got.gradients[i],
+            want.gradients[i], allowance.gradient(i));
+  }
+  for (size_t i = 0; i < want.penalty_gradients.size(); ++i) {
+    compare(text, "gradient penalty's gradient of differentiable input " + std::to_string(i),
+            got.penalty_gradients[i], want.penalty_gradients[i], allowance.penalty(i));
+  }
+  return text.str();
+}
+
+}  // namespace shard::testing

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes of several dims: what one level must not take for the whole.
+#include <gtest/gtest.h>
+#include <shard/error.h>
+#include <shard/launch.h>
+#include <shard/tensor.h>
+#include <torch/types.h>
+
+#include "support/sharded_check.h"
+
+namespace shard::testing {
+namespace {
+
+using at::Tensor;
+
+Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+
+/// Runs on a 2 x 2 mesh ("a", "b").
+void on_a_grid(const std::function<void(const DeviceMesh&)>& body) {
+  run_ranks(4, [&](World& world) { body(world.mesh({{"a", 2}, {"b", 2}})); });
+}
+
+void expect_full(const Tensor& got, const Tensor& want, double tolerance = 1e-12) {
+  EXPECT_LE(relative_error(ShardTensor(got.detach()).full(), want), tolerance);
+}
+
+TEST(Levels, OneDimOfAMeshIsAMeshOfItsOwn) {
+  const Tensor whole = d({1, 4, 7, 5});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    for (const char* name : {"a", "b"}) {
+      const auto x = scatter_tensor(whole, 0, mesh[name], {Shard(2)});
+      expect_full(torch::group_norm(x, 2), torch::group_norm(whole, 2));
+      expect_full(torch::layer_norm(x, {7, 5}), torch::layer_norm(whole, {7, 5}));
+    }
+  });
+}
+
+TEST(Levels, APendingSumIsNoAliasOfWhatItCameFrom) {
+  on_a_grid([](const DeviceMesh& mesh) {
+    for (const auto op : {ReduceOp::Sum, ReduceOp::Avg}) {
+      const auto x = shard::zeros({4}, mesh, {Replicate(), Replicate()});
+      Tensor y = ShardTensor(x).redistribute({Partial(op), Replicate()}).tensor();
+      y.add_(1);
+      expect_full(x, torch::zeros({4}));
+      expect_full(y, torch::ones({4}));
+    }
+  });
+}
+
+TEST(Levels, CopiesThatAnInnerLevelMadeAreMarked) {
+  on_a_grid([](const DeviceMesh& mesh) {
+    const Tensor whole = d({4, 6});
+    auto x = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)});
+    const auto stale = x.select(1, 0);
+    x.add_(1);
+    EXPECT_THROW(stale + 0, SpecMismatch);
+    expect_full(x.select(1, 0) + 0, whole.select(1, 0) + 1);
+    EXPECT_THROW(x.select(1, 0).add_(1), SpecMismatch);
+  });
+}
+
+TEST(Levels, NormalizationsMoveCutChannelsAlikeAtEveryPlace) {
+  const Tensor batch = d({9, 4, 3});
+  const Tensor image = d({1, 6, 9, 4});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(batch, 0, mesh, {Shard(0), Shard(1)});
+    expect_full(at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false),
+                at::batch_norm(batch, {}, {}, {}, {}, true, 0.1, 1e-5, false));
+    const auto y = scatter_tensor(image, 0, mesh, {Shard(2), Shard(1)});
+    expect_full(torch::group_norm(y, 2), torch::group_norm(image, 2));
+  });
+}
+
+TEST(Levels, NormalizationsTakeShardedWeights) {
+  const Tensor whole = d({2, 4, 6, 4});
+  const Tensor w = d({4});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(whole, 0, mesh, {Shard(2), Shard(3)});
+    const auto v = scatter_tensor(w, 0, mesh, {Replicate(), Shard(0)});
+    expect_full(at::batch_norm(x, v, v, {}, {}, true, 0.1, 1e-5, false),
+                at::batch_norm(whole, w, w, {}, {}, true, 0.1, 1e-5, false));
+    expect_full(at::group_norm(x, 2, v, v), at::group_norm(whole, 2, w, w));
+    expect_full(at::layer_norm(x, {4}, v, v), at::layer_norm(whole, {4}, w, w));
+  });
+}
+
+TEST(Levels, APlaceWithoutRowsReducesLikeTheOthers) {
+  const Tensor whole = d({1, 4});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)});
+    expect_full(x.amax(0), whole.amax(0));
+    expect_full(std::get<0>(x.max(0)), std::get<0>(whole.max(0)));
+    expect_full(std::get<1>(x.max(0)), std::get<1>(whole.max(0)));
+    expect_full(x.softmax(0), whole.softmax(0));
+    expect_full(x.logsumexp(0), whole.logsumexp(0));
+    expect_full(x.var(0, false), whole.var(0, false));
+    expect_full(x.norm(2, 0), whole.norm(2, 0));
+    expect_full(x.any(0), whole.any(0));
+    expect_full(x.amax(), whole.amax());
+  });
+}
+
+TEST(Levels, APlaceWithoutRowsViewsLikeTheOthers) {
+  const Tensor whole = d({1, 4, 6});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)});
+    expect_full(x.flatten(0, 1), whole.flatten(0, 1));
+    expect_full(x.reshape({2, 12}), whole.reshape({2, 12}));
+  });
+  run_ranks(2, [](World& world) {
+    const auto x = scatter_tensor(d({0, 4, 6}), 0, world.mesh(), {Shard(1)});
+    EXPECT_EQ(x.flatten(0, 1).sizes(), (at::IntArrayRef{0, 6}));
+  });
+}
+
+TEST(Levels, WhatIsMovedLiesAlikeAtEveryPlace) {
+  const Tensor whole = d({7, 6, 4});
+  const Tensor matrix = d({9, 5});
+  const Tensor weight = d({5, 9});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)});
+    const auto y = x.cumsum(1);
+    expect_full((y + 0).sum(0), whole.cumsum(1).sum(0));
+    expect_full(ShardTensor(y).redistribute({Replicate(), Replicate()}), whole.cumsum(1));
+    const auto m = scatter_tensor(matrix, 0, mesh, {Shard(0), Shard(1)});
+    const auto w = scatter_tensor(weight, 0, mesh, {Replicate(), Shard(1)});
+    expect_full(at::matmul(m, w).sum(0), at::matmul(matrix, weight).sum(0));
+  });
+}
+
+TEST(Levels, TensorsOfAMeshAndOfItsDimDoNotMix) {
+  on_a_grid([](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(d({4, 6}), 0, mesh, {Shard(0), Shard(1)});
+    const auto mask = scatter_tensor(d({4, 1}), 0, mesh["a"], {Shard(0)});
+    EXPECT_THROW(mask + x, SpecMismatch);
+  });
+}
+
+TEST(Levels, ARowOfAPendingMaximumIsSelected) {
+  on_a_grid([](const DeviceMesh& mesh) {
+    const Tensor mine = torch::full({1, 3}, static_cast<double>(mesh.rank()));
+    const auto x = from_local(mine, mesh, {Shard(0), Partial(ReduceOp::Max)});
+    expect_full(x.select(0, 0), torch::ones({3}));
+    expect_full(x.select(0, 1), torch::full({3}, 3.));
+  });
+}
+
+TEST(Levels, RollWantsOneShiftADim) {
+  on_a_grid([](const DeviceMesh& mesh) {
+    const auto x = scatter_tensor(d({4, 4}), 0, mesh, {Shard(1), Replicate()});
+    EXPECT_THROW(at::roll(x, {1}, {0, 1}), c10::Error);
+  });
+}
+
+// ---- one tensor dim cut by two mesh dims meets one that is not
+
+using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+/// Value and both gradients of `op` where the arguments are grouped differently over the mesh.
+void expect_regrouped(const Binary& op, const Tensor& a, const Tensor& b) {
+  const auto run = [&](Tensor x, Tensor y) {
+    x.requires_grad_();
+    y.requires_grad_();
+    const Tensor z = op(x, y);
+    (z * z.detach().cos()).sum().backward();
+    return std::vector<Tensor>{z.detach(), x.grad(), y.grad()};
+  };
+  const auto want = run(a.clone(), b.clone());
+  const std::vector<Placements> ways{
+      {Shard(0), Shard(0)}, {Shard(0), Replicate()}, {Replicate(), Shard(0)}, {Shard(0), Shard(1)}};
+  on_a_grid([&](const DeviceMesh& mesh) {
+    for (const auto& way_of_a : ways) {
+      for (const auto& way_of_b : ways) {
+        const auto got =
+            run(scatter_tensor(a, 0, mesh, way_of_a), scatter_tensor(b, 0, mesh, way_of_b));
+        for (size_t i = 0; i < want.size(); ++i) expect_full(got[i], want[i]);
+        EXPECT_EQ(ShardTensor(got[1]).placements(), way_of_a);
+        EXPECT_EQ(ShardTensor(got[2]).placements(), way_of_b);
+      }
+    }
+  });
+}
+
+TEST(Regrouping, LetsTensorsMeetThatOtherMeshDimsCut) {
+  const Tensor a = d({9, 4});
+  expect_regrouped([](const Tensor& x, const Tensor& y) { return x + y * 2; }, a, d({9, 4}));
+  expect_regrouped([](const Tensor& x, const Tensor& y) { return at::where(x > y, x, y); }, a,
+                   d({9, 4}));
+  expect_regrouped([](const Tensor& x, const Tensor& y) { return at::mse_loss(x, y); }, a,
+                   d({9, 4}));
+  expect_regrouped(
+      [](const Tensor& x, const Tensor& y) {
+        return at::cat({x, y}, 0);
+      },
+      a, d({5, 4}));
+  expect_regrouped([](const Tensor& x, const Tensor& y) { return at::matmul(x, y.t()); }, a,
+                   d({5, 4}));
+}
+
+TEST(Regrouping, LeavesTheTensorThatIsWrittenWhereItLies) {
+  const Tensor a = d({9, 4});
+  const Tensor b = d({9, 4});
+  on_a_grid([&](const DeviceMesh& mesh) {
+    for (const bool groups : {false, true}) {
+      const Placements grouped{Shard(0), Shard(0)};
+      const Placements apart{Replicate(), Shard(0)};
+      auto x = scatter_tensor(a, 0, mesh, groups ? grouped : apart);
+      const auto y = scatter_tensor(b, 0, mesh, groups ? apart : grouped);
+      x.add_(y).mul_(2);
+      expect_full(x, (a + b) * 2);
+      EXPECT_EQ(ShardTensor(x).placements(), groups ? grouped : apart);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shard::testing

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors on meshes of several dims: how they are made, moved and described.
+#include <gtest/gtest.h>
+#include <shard/comm_counter.h>
+#include <shard/error.h>
+#include <shard/launch.h>
+#include <shard/tensor.h>
+#include <torch/types.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "support/sharded_check.h"
+
+namespace shard::testing {
+namespace {
+
+using at::Tensor;
+
+Tensor sample() { return torch::arange(2. * 7 * 5, torch::kDouble).view({2, 7, 5}); }
+
+TEST(Grid, ScatterGivesEveryRankItsBox) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const auto x = scatter_tensor(world.is_root() ? sample() : Tensor(), 0, mesh,
+                                  {Shard(1), Shard(2)}, std::vector<Partition>{{3, 4}, {0, 5}});
+    EXPECT_EQ(x.sizes(), sample().sizes());
+    const int64_t a = mesh.coordinate("a");
+    const int64_t b = mesh.coordinate("b");
+    const Tensor want = sample().narrow(1, a ? 3 : 0, a ? 4 : 3).narrow(2, 0, b ? 5 : 0);
+    EXPECT_TRUE(torch::equal(ShardTensor(x).local(), want));
+    EXPECT_TRUE(torch::equal(ShardTensor(x).full(), sample()));
+    EXPECT_EQ(ShardTensor(x).placements(), (Placements{Shard(1), Shard(2)}));
+    EXPECT_EQ(ShardTensor(x).partition(1), (Partition{3, 4}));
+    EXPECT_EQ(ShardTensor(x).partition(-1), (Partition{0, 5}));
+    EXPECT_EQ(ShardTensor(x).partition(0), (Partition{2}));
+    EXPECT_EQ(ShardTensor(x).mesh().layout(), mesh.layout());
+  });
+}
+
+TEST(Grid, OneTensorDimCutByTwoMeshDimsHasAPieceForEveryPairOfPlaces) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const auto x = scatter_tensor(sample(), 0, mesh, {Shard(1), Shard(1)},
+                                  std::vector<Partition>{{1, 4, 0, 2}, {}});
+    const int64_t sizes[] = {1, 4, 0, 2};
+    EXPECT_EQ(ShardTensor(x).local().size(1), sizes[world.rank()]);
+    EXPECT_TRUE(torch::equal(ShardTensor(x).full(), sample()));
+    EXPECT_EQ(ShardTensor(x).placements(), (Placements{Shard(1), Shard(1)}));
+    EXPECT_TRUE(torch::equal(ShardTensor(x * 2 + 1).full(), sample() * 2 + 1));
+  });
+}
+
+TEST(Grid, FromLocalAgreesOnSizesAlongEveryDim) {
+  run_ranks(6, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 3}});
+    const int64_t rows = mesh.coordinate("a") ? 3 : 1;
+    const int64_t columns = mesh.coordinate("b") + 1;
+    const auto x =
+        from_local(torch::full({rows, columns}, world.rank()), mesh, {Shard(0), Shard(1)});
+    EXPECT_EQ(x.sizes(), (at::IntArrayRef{4, 6}));
+    EXPECT_EQ(ShardTensor(x).partition(1), (Partition{1, 2, 3}));
+    EXPECT_THROW(from_local(torch::ones({rows, world.rank() == 5 ? 9 : columns}), mesh,
+                            {Shard(0), Shard(1)}),
+                 SpecMismatch);
+  });
+}
+
+TEST(Grid, RefusesWhatDoesNotFitTheMesh) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    EXPECT_THROW(scatter_tensor(sample(), 0, mesh, {Shard(0)}), SpecMismatch);
+    EXPECT_THROW(scatter_tensor(sample(), 0, mesh, {Shard(0), Shard(3)}), SpecMismatch);
+    EXPECT_THROW(
+        scatter_tensor(sample(), 0, mesh, {Shard(1), Shard(2)}, std::vector<Partition>{{3, 3}, {}}),
+        SpecMismatch);
+    EXPECT_THROW(scatter_tensor(sample(), 7, mesh, {Shard(1), Replicate()}), ConfigError);
+  });
+}
+
+TEST(Grid, MovesBoundariesBetweenNeighboursOnly) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const auto x = scatter_tensor(sample(), 0, mesh, {Shard(1), Shard(2)},
+                                  std::vector<Partition>{{3, 4}, {2, 3}});
+    const CommCounter counter;
+    const auto y =
+        ShardTensor(x).redistribute({Shard(1), Shard(2)}, std::vector<Partition>{{4, 3}, {2, 3}});
+    EXPECT_EQ(counter.calls("exchange"), 1) << counter.table();
+    EXPECT_EQ(counter.calls(), 1) << counter.table();
+    // One row of the own columns, sent by the ranks of the second place only.
+    const int64_t row = 2 * (mesh.coordinate("b") ? 3 : 2) * 8;
+    EXPECT_EQ(counter.bytes(), mesh.coordinate("a") ? row : 0);
+    EXPECT_TRUE(torch::equal(y.full(), sample()));
+  });
+}
+
+// ---- any placements to any placements
+
+using Random = std::mt19937_64;
+int64_t draw(Random& random, int64_t below) {
+  return static_cast<int64_t>(random() % static_cast<uint64_t>(below));
+}
+
+Partition random_partition(Random& random, int64_t n, int64_t parts) {
+  Partition result(static_cast<size_t>(parts), 0);
+  for (int64_t row = 0; row < n; ++row) ++result[static_cast<size_t>(draw(random, parts))];
+  return result;
+}
+
+struct Lie {
+  Placements placements;
+  std::vector<Partition> partitions;
+};
+
+Lie random_lie(Random& random, const std::vector<int64_t>& shape, const std::vector<int64_t>& mesh,
+               bool pending) {
+  Lie lie;
+  for (size_t k = 0; k < mesh.size(); ++k) {
+    const int64_t kind = draw(random, pending ? 6 : 5);
+    if (kind == 5) {
+      const ReduceOp ops[] = {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Max, ReduceOp::Min};
+      lie.placements.push_back(Partial(ops[draw(random, 4)]));
+    } else if (kind == 0 || shape.empty()) {
+      lie.placements.push_back(Replicate());
+    } else {
+      lie.placements.push_back(Shard(draw(random, static_cast<int64_t>(shape.size()))));
+    }
+  }
+  lie.partitions.resize(mesh.size());
+  for (size_t k = 0; k < mesh.size(); ++k) {
+    if (!lie.placements[k].is_shard()) continue;
+    int64_t parts = 1;
+    bool is_first = true;
+    for (size_t j = 0; j < mesh.size(); ++j) {
+      if (!(lie.placements[j] == lie.placements[k])) continue;
+      parts *= mesh[j];
+      is_first &= j >= k;
+    }
+    if (!is_first) continue;
+    const int64_t n = shape[static_cast<size_t>(lie.placements[k].dim())];
+    lie.partitions[k] = random_partition(random, n, parts);
+  }
+  return lie;
+}
+
+/// 10^5 moves; `make conformance` makes ten times as many.
+int as_asked(int cases) {
+  const char* mode = std::getenv("SHARD_CONFORMANCE");
+  const bool is_full = mode != nullptr && std::string(mode) == "full";
+  return (is_full ? 250 : 25) * cases;
+}
+
+struct Walk {
+  std::vector<int64_t> mesh;
+  int cases;
+};
+class GridWalk : public ::testing::TestWithParam<Walk> {};
+
+/// Random shapes, placements and partitions, one after the other: values, local boxes and specs are
+/// right after every step, and the backward of the whole walk is the identity.
+TEST_P(GridWalk, EveryPlacementToEveryPlacement) {
+  const auto [sizes, cases] = GetParam();
+  int64_t ranks = 1;
+  std::vector<MeshDim> dims;
+  for (const int64_t size : sizes) {
+    dims.push_back({std::string(1, static_cast<char>('a' + dims.size())), size});
+    ranks *= size;
+  }
+  run_ranks(static_cast<int>(ranks), [&, sizes = sizes, cases = cases](World& world) {
+    const auto mesh = world.mesh(dims);
+    Random random(20 + sizes.size());
+    for (int i = 0; i < as_asked(cases); ++i) {
+      std::vector<int64_t> shape;
+      for (int64_t d = draw(random, 4); d > 0; --d) shape.push_back(draw(random, 7));
+      const int64_t numel = c10::multiply_integers(shape);
+      const Tensor whole = torch::arange(static_cast<double>(numel), torch::kDouble).view(shape);
+      const Lie first = random_lie(random, shape, sizes, false);
+      Tensor x = scatter_tensor(whole, 0, mesh, first.placements, first.partitions);
+      const bool differentiate = i % 7 == 0;
+      if (differentiate) x.requires_grad_();
+      ShardTensor y(x);
+      for (int step = 0; step < 3; ++step) {
+        const Lie lie = random_lie(random, shape, sizes, true);
+        y = y.redistribute(lie.placements, lie.partitions);
+        ASSERT_EQ(y.placements(), lie.placements) << "case " << i;
+      }
+      ASSERT_TRUE(torch::equal(y.full().detach(), whole)) << "case " << i << " " << y.placements();
+      if (!differentiate) continue;
+      const Tensor cotangent = torch::sin(whole);
+      (y.full() * cotangent).sum().backward();
+      ASSERT_EQ(ShardTensor(x.grad()).placements(), first.placements) << "case " << i;
+      ASSERT_LE(relative_error(ShardTensor(x.grad()).full(), cotangent), 1e-14) << "case " << i;
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Meshes, GridWalk,
+                         ::testing::Values(Walk{{1}, 50}, Walk{{3}, 200}, Walk{{2, 2}, 300},
+                                           Walk{{3, 2}, 200}, Walk{{2, 1, 2}, 200},
+                                           Walk{{2, 2, 2}, 100}),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const auto size : info.param.mesh) {
+                             name += (name.empty() ? "" : "x") + std::to_string(size);
+                           }
+                           return "mesh_" + name;
+                         });
+
+}  // namespace
+}  // namespace shard::testing

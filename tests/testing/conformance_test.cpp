@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge judged: patches that are wrong on purpose, each in a way in which patches go wrong,
+// must be caught. (They are handlers, registered for the time of the test.)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <shard/handlers.h>
+#include <shard/launch.h>
+#include <shard/primitives.h>
+#include <shard/testing.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+namespace shard::testing {
+namespace {
+
+using at::Tensor;
+using ::testing::HasSubstr;
+using Tensors = std::vector<Tensor>;
+using Dtype = std::optional<at::ScalarType>;
+
+const Check kOnALine{.grid = Check::Grid::None};
+
+std::vector<Sample> samples(const std::function<Tensor(const Tensor&)>& op) {
+  torch::manual_seed(7);
+  const Function function = [op](const Tensors& t) { return op(t[0]); };
+  return {{"rows", {sharded(torch::randn({8, 3}), 0)}, function, kOnALine},
+          {"columns", {sharded(torch::randn({3, 8}), 1)}, function, kOnALine}};
+}
+
+Tensor as(const Tensor& x, const Tensor& local) {
+  return from_local(local, mesh_of(x), spec_of(x));
+}
+
+void expect_caught(const std::vector<Sample>& samples, HandlerRegistration broken) {
+  EXPECT_FALSE(conformance("broken", samples).ok());
+  EXPECT_FALSE(conformance("broken", samples, Cover::Pairwise).ok());
+  broken.remove();
+  const auto report = conformance("right", samples);
+  EXPECT_TRUE(report.ok() && report.refused == 0) << report.text();
+  EXPECT_GT(report.equal, 0);
+}
+
+TEST(BrokenPatch, WithTheWrongDimIsCaught) {
+  expect_caught(
+      samples([](const Tensor& t) { return t.cumsum(0).square(); }),
+      register_function_handler<at::_ops::cumsum>(+[](const Tensor& x, int64_t dim, Dtype dtype) {
+        return as(x, at::cumsum(to_local(x), 1 - dim, dtype));
+      }));
+}
+
+TEST(BrokenPatch, WithoutTheReductionIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.softmax(0); }),
+                register_function_handler<at::_ops::softmax_int>(
+                    +[](const Tensor& x, int64_t dim, Dtype dtype) {
+                      return as(x, at::softmax(to_local(x), dim, dtype));
+                    }));
+}
+
+TEST(BrokenPatch, OffByOneIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.roll(2, 0).square(); }),
+                register_function_handler<at::_ops::roll>(
+                    +[](const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims) {
+                      return next_handler<at::_ops::roll>(
+                          x, c10::fromIntArrayRefSlow({shifts[0] + 1}), dims);
+                    }));
+}
+
+TEST(BrokenPatch, WithAStaleCacheIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.erf(); }),
+                register_function_handler<at::_ops::erf>(+[](const Tensor& x) {
+                  static thread_local std::map<std::vector<int64_t>, Tensor> cache;
+                  const Tensor local = to_local(x);
+                  auto& cached = cache[local.sizes().vec()];
+                  if (!cached.defined()) cached = local.detach().erf();
+                  return as(x, cached + (local - local.detach()));
+                }));
+}
+
+TEST(BrokenPatch, WithAWrongGradientIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.tanh(); }),
+                register_function_handler<at::_ops::tanh>(+[](const Tensor& x) {
+                  const Tensor local = to_local(x);
+                  return as(x, local.detach().tanh() + (local - local.detach()));
+                }));
+}
+
+TEST(BrokenPatch, WithAWrongDtypeIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.exp(); }),
+                register_function_handler<at::_ops::exp>(
+                    +[](const Tensor& x) { return as(x, to_local(x).exp().to(at::kDouble)); }));
+}
+
+TEST(BrokenPatch, WithAWrongPlacementIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.sum(); }),
+                register_function_handler<at::_ops::sum>(+[](const Tensor& x, Dtype dtype) {
+                  const Tensor total = all_reduce(at::sum(to_local(x), dtype), mesh_of(x));
+                  return from_local(total, mesh_of(x), spec_of(x)->with(Partial(), {}));
+                }));
+}
+
+TEST(BrokenPatch, WithAnExtraScaleIsCaught) {
+  expect_caught(samples([](const Tensor& t) { return t.mean(); }),
+                register_function_handler<at::_ops::mean>(+[](const Tensor& x, Dtype dtype) {
+                  const Tensor mean = at::mean(to_local(x), dtype);  // of unequal parts
+                  return from_local(mean, mesh_of(x), spec_of(x)->with(Partial(ReduceOp::Avg), {}));
+                }));
+}
+
+TEST(Conformance, CountsRefusalsApart) {
+  const auto report =
+      conformance("aten::renorm", samples([](const Tensor& t) { return at::renorm(t, 2, 0, 1); }));
+  EXPECT_TRUE(report.ok());
+  EXPECT_GT(report.refused, 0);
+  EXPECT_THAT(report.text(), HasSubstr("aten::renorm"));
+}
+
+TEST(Conformance, APairwiseCoverIsSmallerAndHasEveryChoiceForEverySample) {
+  const auto all = samples([](const Tensor& t) { return t.exp(); });
+  const auto cover = pairwise_settings(all);
+  ASSERT_EQ(cover.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::set<int> ranks;
+    std::set<std::string> splits;
+    std::set<at::ScalarType> dtypes;
+    for (const auto& setting : cover[i]) {
+      ranks.insert(setting.ranks);
+      splits.insert(setting.split);
+      dtypes.insert(setting.dtype);
+    }
+    EXPECT_EQ(ranks.size(), 4U);
+    EXPECT_EQ(splits.size(), 5U);
+    EXPECT_EQ(dtypes.size(), 2U);
+    EXPECT_LT(cover[i].size(), all_settings(all[i], true).size());
+  }
+}
+
+}  // namespace
+}  // namespace shard::testing
