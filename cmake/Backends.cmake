@@ -32,14 +32,6 @@ function(shard_decide name found needs)
   set_property(GLOBAL APPEND PROPERTY SHARD_SUMMARY "${name} ${has} (${reason})")
 endfunction()
 
-# shard_use_devices(target): a program that may use the devices LibTorch was built for.
-function(shard_use_devices target)
-  if(SHARD_HAS_CUDA)
-    target_link_options(${target} PRIVATE -Wl,--no-as-needed) # nothing refers to it: it registers itself
-    target_link_libraries(${target} PRIVATE LibTorch::cuda)
-  endif()
-endfunction()
-
 function(shard_print_summary)
   get_property(lines GLOBAL PROPERTY SHARD_SUMMARY)
   message(STATUS "shardtensor ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")

@@ -3,7 +3,8 @@
 # Installs what is missing to build and run shardtensor: Debian packages, LibTorch (into .deps/libtorch) and the sample
 # data (into data/). With everything there it only looks, needs no network and takes a fraction of a second.
 #
-#   scripts/bootstrap.sh [--ci]      --ci: clang-format and clang-tidy too
+#   scripts/bootstrap.sh [--ci] [--cuda]      --ci: clang-format and clang-tidy too
+#                                             --cuda: what LibTorch's CUDA library loads, too (so with a GPU anyway)
 #
 # As root it installs packages; otherwise it prints the command for root and exits 1. SHARD_LIBTORCH=DIR uses an
 # existing LibTorch. Downloads are kept in ${XDG_CACHE_HOME:-~/.cache}/shardtensor, shared by all clones.
@@ -17,11 +18,15 @@ readonly libtorch=.deps/libtorch
 packages=(g++ make cmake ninja-build ccache git ca-certificates unzip openmpi-bin libopenmpi-dev
   nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libhdf5-dev libpng-dev python3)
 
-case "${1:-}" in
-  "") ;;
-  --ci) packages+=(clang-format clang-tidy) ;;
-  *) echo "[bootstrap] got '$1'; expected nothing or --ci" >&2; exit 2 ;;
-esac
+wants_cuda=0
+if compgen -G "/dev/nvidia[0-9]*" >/dev/null; then wants_cuda=1; fi
+for argument in "$@"; do
+  case "$argument" in
+    --ci) packages+=(clang-format clang-tidy) ;;
+    --cuda) wants_cuda=1 ;;
+    *) echo "[bootstrap] got '$argument'; expected nothing, --ci or --cuda" >&2; exit 2 ;;
+  esac
+done
 
 trap 'rm -rf .deps/unpacking.$$ data/unpacking.$$' EXIT
 
@@ -126,6 +131,41 @@ install_libtorch() {
   fi
 }
 
+# Library name, and the package and version that LibTorch asks for. Libraries of an installed CUDA toolkit that the
+# loader finds are left to it.
+readonly cuda_packages="
+libcublas       nvidia-cublas          13.1.0.3
+libcublasLt     nvidia-cublas          13.1.0.3
+libcudnn        nvidia-cudnn-cu13      9.19.0.56
+libcufft        nvidia-cufft           12.0.0.61
+libcufile       nvidia-cufile          1.15.1.6
+libcurand       nvidia-curand          10.4.0.35
+libcusolver     nvidia-cusolver        12.0.4.66
+libcusparse     nvidia-cusparse        12.6.3.3
+libcusparseLt   nvidia-cusparselt-cu13 0.8.0
+libnccl         nvidia-nccl-cu13       2.28.9
+libnvJitLink    nvidia-nvjitlink       13.0.88
+libnvshmem_host nvidia-nvshmem-cu13    3.4.5"
+
+missing_cuda_libraries() {
+  ldd $libtorch/torch/lib/libtorch_cuda.so $libtorch/torch/lib/libtorch_cuda_linalg.so |
+    sed -n 's/^\s*\(lib[A-Za-z_]*\)\S* => not found/\1/p' | sort -u
+}
+
+install_cuda_libraries() {
+  (( wants_cuda )) && [[ -f $libtorch/torch/lib/libtorch_cuda.so ]] || return 0
+  local library name package version wheel
+  for library in $(missing_cuda_libraries); do
+    while read -r name package version; do
+      [[ "$name" == "$library" ]] || continue
+      wheel=$(fetch_wheel "$package" "$version" "for the GPU")
+      unpack "$wheel" $libtorch "nvidia/*/lib/*.so*"
+    done <<<"$cuda_packages"
+  done
+  [[ -z "$(missing_cuda_libraries)" ]] ||
+    say "LibTorch's CUDA library lacks $(missing_cuda_libraries | tr '\n' ' '): no GPU can be used"
+}
+
 check_own_libtorch() {
   for folder in "$SHARD_LIBTORCH" "$SHARD_LIBTORCH/torch" "$SHARD_LIBTORCH/libtorch"; do
     [[ -f $folder/lib/libtorch_cpu.so ]] && return
@@ -156,5 +196,5 @@ needs_download() {
 }
 
 install_packages
-if [[ -n "${SHARD_LIBTORCH:-}" ]]; then check_own_libtorch; else install_libtorch; fi
+if [[ -n "${SHARD_LIBTORCH:-}" ]]; then check_own_libtorch; else install_libtorch && install_cuda_libraries; fi
 install_data

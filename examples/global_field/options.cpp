@@ -3,7 +3,6 @@
 
 #include <shard/error.h>
 #include <shard/json_file.h>
-#include <torch/cuda.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -152,9 +151,6 @@ void validate(const Options& o) {
   require(o.precision == "float32" || o.precision == "float64", "precision",
           "'" + o.precision + "'", "float32 or float64");
   require(o.device == "cpu" || o.device == "cuda", "device", "'" + o.device + "'", "cpu or cuda");
-  check<ConfigError>(o.device != "cuda" || torch::cuda::is_available(), "device",
-                     "got cuda; expected cpu, since LibTorch finds no CUDA device here. Leave ",
-                     "--device out, or use a LibTorch built for CUDA on a machine with a GPU.");
   require(o.checkpoint_every >= 0, "checkpoint-every", std::to_string(o.checkpoint_every),
           "0 or more");
 }

@@ -21,6 +21,10 @@ struct Environment {
   std::string log = "warning";
   /// SHARD_CPU_MEMORY=system: leave malloc and the CPU allocator alone.
   bool system_memory = false;
+  /// SHARD_DEVICE_COMM=staged: GPU tensors travel over the host even where NCCL could carry them.
+  bool staged_devices = false;
+  /// SHARD_CHECK_NCCL=1: ranks compare what they are about to do before every NCCL operation.
+  bool check_nccl = false;
   /// SHARD_EXPLAIN=1, SHARD_FALLBACK=gather, SHARD_CHECK_REPLICATED=1: see <shard/modes.h>.
   bool explain = false;
   bool gather_fallback = false;

@@ -38,6 +38,8 @@ Environment read_environment() {
     env.log = *text;
   }
   env.system_memory = is_on("SHARD_CPU_MEMORY", "system", "keep");
+  env.staged_devices = is_on("SHARD_DEVICE_COMM", "staged", "auto");
+  env.check_nccl = is_on("SHARD_CHECK_NCCL", "1", "0");
   env.explain = is_on("SHARD_EXPLAIN", "1", "0");
   env.gather_fallback = is_on("SHARD_FALLBACK", "gather", "refuse");
   env.check_replicated = is_on("SHARD_CHECK_REPLICATED", "1", "0");

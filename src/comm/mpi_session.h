@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <string>
 
 namespace shard {
 
@@ -30,6 +31,8 @@ class MpiSession {
 };
 
 bool has_mpi();
+/// "Open MPI v4.1.4", or "none"; before and after start_mpi.
+std::string describe_mpi();
 /// MPI_Init. Errors: ConfigError in a build without MPI.
 std::unique_ptr<MpiSession> start_mpi(std::chrono::milliseconds timeout);
 

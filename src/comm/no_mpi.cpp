@@ -7,6 +7,8 @@ namespace shard {
 
 bool has_mpi() { return false; }
 
+std::string describe_mpi() { return "none"; }
+
 std::unique_ptr<MpiSession> start_mpi(std::chrono::milliseconds /*timeout*/) {
   raise<ConfigError>(
       "launch",

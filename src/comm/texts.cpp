@@ -36,6 +36,12 @@ std::string disagreement_text(uint64_t operation,
          "rank-dependent data before this call.";
 }
 
+std::string deadlock_text(const std::string& waits) {
+  return c10::str("ranks wait for each other: got ", waits,
+                  "; expected the same calls in the same order on every rank. Look for a rank that "
+                  "takes another branch.");
+}
+
 std::string piece_mismatch_text(int receiver, const std::string& expected, int sender,
                                 const std::string& got) {
   return c10::str("got ", got, " from rank ", sender, "; rank ", receiver, " expected ", expected,

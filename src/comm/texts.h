@@ -18,6 +18,8 @@ std::string timeout_text(double seconds, uint64_t operation, std::vector<int> ar
 /// `calls`: what was called, and by which world ranks.
 std::string disagreement_text(uint64_t operation,
                               const std::map<std::string, std::vector<int>>& calls);
+/// `waits`: who waits in what for whom.
+std::string deadlock_text(const std::string& waits);
 /// Sender and receiver know different sizes or dtypes.
 std::string piece_mismatch_text(int receiver, const std::string& expected, int sender,
                                 const std::string& got);

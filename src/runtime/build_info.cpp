@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/Context.h>
 #include <shard/build_info.h>
+#include <shard/cuda.h>
 #include <torch/version.h>
 
 #include <sstream>
@@ -17,8 +17,8 @@ std::string describe_build() {
   out << "LibTorch: " << TORCH_VERSION << '\n'
       << "compiler: " << __VERSION__ << '\n'
       << "options: " << SHARD_BUILD_OPTIONS << '\n'
-      << "backends: threads" << (has_mpi() ? ", MPI" : "") << '\n'
-      << "CUDA: " << (at::hasCUDA() ? "devices found" : "no device or CPU-only LibTorch") << '\n'
+      << "MPI: " << describe_mpi() << '\n'
+      << "CUDA: " << describe_cuda() << '\n'
       << "cores: " << std::thread::hardware_concurrency() << '\n'
       << "launcher: " << (plan.launcher == Launcher::Mpi ? "MPI" : "threads") << ", " << plan.ranks
       << " ranks (" << plan.reason << ")\n";

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi_job.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <shard/environment.h>
 #include <shard/log.h>
 
 #include "base/exception_text.h"
 #include "comm/mpi_session.h"
+#include "runtime/rank_device.h"
 #include "runtime/rank_scope.h"
 
 namespace shard {
 namespace {
 
-std::exception_ptr run_rank(const RankFunction& body, MpiSession& session, c10::Device device) {
+std::exception_ptr run_rank(const RankFunction& body, MpiSession& session, c10::Device asked) {
   try {
-    World world(Communicator(session.world(), "world"), Launcher::Mpi, device);
+    const c10::Device device = device_of_process_rank(asked, *session.world());
+    const c10::DeviceGuard guard(device);
+    World world(Communicator(backend_for(session.world(), device), "world"), Launcher::Mpi, device);
     body(world);
     return nullptr;
   } catch (...) {

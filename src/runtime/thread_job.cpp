@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/DeviceGuard.h>
 #include <shard/environment.h>
 #include <shard/error.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/exception_text.h"
 #include "comm/threads/thread_communicator.h"
+#include "runtime/rank_device.h"
 #include "runtime/rank_scope.h"
 
 namespace shard {
@@ -53,8 +55,10 @@ void ThreadJob::run_rank(int rank, const RankFunction& body) {
   std::exception_ptr error;
   try {
     const RankScope scope({rank, options_.seed, intra_op_threads_});
-    World world(Communicator(std::move(backends_[index]), "world"), Launcher::Threads,
-                options_.device);
+    const c10::Device device = device_of_thread_rank(options_.device, rank, ranks_);
+    const c10::DeviceGuard guard(device);
+    World world(Communicator(backend_for(std::move(backends_[index]), device), "world"),
+                Launcher::Threads, device);
     body(world);
     world_->mark_returned(rank);
   } catch (...) {

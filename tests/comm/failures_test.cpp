@@ -7,6 +7,7 @@
 #include <torch/types.h>
 
 #include <future>
+#include <thread>
 
 namespace shard::testing {
 namespace {
@@ -176,6 +177,40 @@ TEST(ThreadFailures, ATimeoutPrintsTheLastCalls) {
   EXPECT_THAT(printed, HasSubstr("[shard rank 0] error: timed out on 'world'"));
   EXPECT_THAT(printed, HasSubstr("call 1: all_reduce on 'world', 16 bytes of Float, done"));
   EXPECT_THAT(printed, HasSubstr("call 2: barrier on 'world', 0 bytes, waiting"));
+}
+
+TEST(ThreadFailures, RanksThatWaitForEachOtherOnTwoCommunicatorsAreToldAtOnce) {
+  const auto raised = raised_by(2, [](World& world) {
+    const Communicator first = world.comm().split(0, world.rank(), "first");
+    const Communicator second = world.comm().split(0, world.rank(), "second");
+    (world.rank() == 0 ? first : second).barrier();
+    (world.rank() == 0 ? second : first).barrier();
+  });
+  EXPECT_THAT(raised.types, Each("CommMismatch"));
+  EXPECT_THAT(raised.texts, Each(HasSubstr("[barrier] ranks wait for each other: got rank ")));
+  EXPECT_THAT(raised.texts, Each(HasSubstr("in barrier (operation 1 of ranks 0, 1) for rank ")));
+}
+
+TEST(ThreadFailures, ACircleOfRanksOnAMeshIsFound) {
+  const auto raised = raised_by(4, [](World& world) {
+    const DeviceMesh mesh = world.mesh({{"a", 2}, {"b", 2}});
+    torch::Tensor tensor = torch::ones({4});
+    const bool a_first = world.rank() == 0 || world.rank() == 3;
+    mesh.comm(a_first ? "a" : "b").all_reduce(tensor);
+    mesh.comm(a_first ? "b" : "a").all_reduce(tensor);
+  });
+  EXPECT_THAT(raised.types, Each("CommMismatch"));
+  EXPECT_THAT(raised.texts, Each(HasSubstr("ranks wait for each other")));
+}
+
+TEST(ThreadFailures, ALateRankIsNoDeadlock) {
+  run_ranks(3, [](World& world) {
+    if (world.rank() == 2) std::this_thread::sleep_for(500ms);
+    const Communicator pair = world.comm().split(world.rank() / 2, world.rank(), "pair");
+    if (world.rank() == 1) std::this_thread::sleep_for(500ms);
+    pair.barrier();
+    world.comm().barrier();
+  });
 }
 
 // While a rank unwinds, a peer may still be copying from its tensor (run under ASan and TSan).

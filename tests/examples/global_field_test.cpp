@@ -2,8 +2,8 @@
 // The main example as its users start it, on a small synthetic globe.
 #include <gmock/gmock.h>
 #include <shard/atomic_file.h>
+#include <shard/cuda.h>
 #include <shard/hdf5.h>
-#include <torch/cuda.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -198,8 +198,9 @@ TEST_F(GlobalFieldTest, RefusesBadOptionsInOneLine) {
 }
 
 TEST_F(GlobalFieldTest, RefusesADeviceThatIsNotThereBeforeItWorks) {
-  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a CUDA device";
-  EXPECT_THAT(refusal({"--ranks", "2", "--device", "cuda"}), HasSubstr("[device] got cuda;"));
+  if (shard::cuda_is_available()) GTEST_SKIP() << "there is a CUDA device";
+  EXPECT_THAT(refusal({"--ranks", "2", "--device", "cuda"}),
+              HasSubstr("[launch] device: got cuda; expected cpu"));
   EXPECT_FALSE(std::filesystem::exists(output()));
 }
 

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <shard/atomic_file.h>
 #include <shard/error.h>
-#include <torch/cuda.h>
 
 #include <nlohmann/json.hpp>
 
@@ -87,11 +86,6 @@ TEST_F(OptionsTest, RefuseValuesOutOfRange) {
   EXPECT_THAT(refusal({"--precision", "float16"}), HasSubstr("float32 or float64"));
   EXPECT_THAT(refusal({"--device", "abacus"}), HasSubstr("cpu or cuda"));
   EXPECT_THAT(refusal({"--steps", "-1"}), HasSubstr("0 or more"));
-}
-
-TEST_F(OptionsTest, RefuseADeviceThatIsNotThere) {
-  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a CUDA device";
-  EXPECT_THAT(refusal({"--device", "cuda"}), HasSubstr("[device] got cuda; expected cpu"));
 }
 
 TEST_F(OptionsTest, HelpNamesEveryOption) {

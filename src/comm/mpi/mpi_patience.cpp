@@ -21,8 +21,8 @@ constexpr int64_t kListenEvery = 16;
 
 }  // namespace
 
-MpiPatience::MpiPatience(MpiWorld& world, const MpiOperation& operation, const MpiRequests& waiting,
-                         int spins, std::chrono::milliseconds timeout)
+MpiPatience::MpiPatience(MpiWorld& world, const MessageOperation& operation,
+                         const MpiRequests& waiting, int spins, std::chrono::milliseconds timeout)
     : world_(world), operation_(operation), waiting_(waiting), spins_(spins), timeout_(timeout) {}
 
 void MpiPatience::pause() {

@@ -15,8 +15,8 @@ namespace shard {
 class MpiPatience {
  public:
   using Clock = std::chrono::steady_clock;
-  MpiPatience(MpiWorld& world, const MpiOperation& operation, const MpiRequests& waiting, int spins,
-              std::chrono::milliseconds timeout);
+  MpiPatience(MpiWorld& world, const MessageOperation& operation, const MpiRequests& waiting,
+              int spins, std::chrono::milliseconds timeout);
   /// One pause. Raises when waiting on has become pointless.
   void pause();
 
@@ -28,7 +28,7 @@ class MpiPatience {
   [[noreturn]] void timed_out();
 
   MpiWorld& world_;
-  const MpiOperation& operation_;
+  const MessageOperation& operation_;
   const MpiRequests& waiting_;
   const int spins_;
   const std::chrono::milliseconds timeout_;

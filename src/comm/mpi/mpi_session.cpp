@@ -4,14 +4,16 @@
 #include <shard/error.h>
 #include <shard/log.h>
 
+#include <array>
 #include <cstdio>
 #include <numeric>
 #include <thread>
 
 #include "base/exception_text.h"
+#include "comm/messages/message_communicator.h"
 #include "comm/mpi/mpi_call.h"
-#include "comm/mpi/mpi_communicator.h"
 #include "comm/mpi/mpi_header.h"
+#include "comm/mpi/mpi_world.h"
 
 namespace shard {
 namespace {
@@ -51,7 +53,7 @@ class Session final : public MpiSession {
     std::iota(ranks.begin(), ranks.end(), 0);
     const int tag = world_->next_tag();
     world_->use_tag(tag);
-    communicator_ = std::make_shared<MpiCommunicator>(world_, tag, std::move(ranks));
+    communicator_ = std::make_shared<MessageCommunicator>(world_, std::move(ranks), tag);
   }
 
   std::shared_ptr<CommunicatorBackend> world() override { return communicator_; }
@@ -100,12 +102,21 @@ class Session final : public MpiSession {
   bool is_owner_;
   std::chrono::milliseconds patience_;
   std::shared_ptr<MpiWorld> world_;
-  std::shared_ptr<MpiCommunicator> communicator_;
+  std::shared_ptr<MessageCommunicator> communicator_;
 };
 
 }  // namespace
 
 bool has_mpi() { return true; }
+
+// The first of the library's lines, up to the package that it came in.
+std::string describe_mpi() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string version(text.data(), static_cast<size_t>(length));
+  return version.substr(0, version.find_first_of(",\n"));
+}
 
 std::unique_ptr<MpiSession> start_mpi(std::chrono::milliseconds timeout) {
   return std::make_unique<Session>(timeout);

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/fingerprint.h"
+#include "comm/messages/message_transport.h"
 #include "comm/mpi/mpi_world.h"
 
 namespace shard {
@@ -20,60 +20,37 @@ namespace shard {
 int64_t chunk_bytes();
 void set_chunk_bytes(int64_t bytes);
 
-/// Contiguous memory of a piece, and what is known of it on this side.
-struct MpiPiece {
-  int peer = 0;  ///< world rank
-  void* data = nullptr;
-  int64_t bytes = 0;
-  Fingerprint::Words shape{};
-};
-
 class MpiTransfer {
  public:
-  MpiTransfer(MpiWorld& world, const MpiOperation& operation, const Fingerprint& fingerprint);
-  void send(const MpiPiece& piece) { sends_.push_back(piece); }
-  void receive(const MpiPiece& piece) { receives_.push_back(piece); }
-  /// Moves everything. When it raises, requests may still be under way: bury the transfer and what
-  /// keeps the pieces' memory alive.
+  /// `memory` keeps the plan and what it points into.
+  MpiTransfer(MpiWorld& world, const MessageOperation& operation, const MessageRoundPlan& plan,
+              std::shared_ptr<void> memory);
+  /// Moves everything. When it raises, requests may still be under way: bury the transfer.
   void run();
 
  private:
   static constexpr size_t kInlineBytes =
       3840;  // header and piece stay below the usual eager limit of 4 KB
-  struct Header {
-    Fingerprint::Words operation{};
-    Fingerprint::Words shape{};
-    int64_t bytes = 0;
-    uint32_t index = 0;  ///< of the message between these two ranks
-    uint32_t count = 0;  ///< messages between these two ranks
-  };
   struct Packet {
-    Header header;
+    MessageHeader header;
     std::array<std::byte, kInlineBytes> piece;
   };
-  /// Indices and counts of messages, by peer.
-  struct Numbering {
-    std::vector<uint32_t> index, count;
-  };
-  static bool is_inline(const MpiPiece& piece);
-  static Numbering number(const std::vector<MpiPiece>& pieces);
+  static bool is_inline(const MessagePiece& piece);
   Packet& new_packet();
-  void post_receive(const MpiPiece& piece);
-  void post_send(const MpiPiece& piece, uint32_t index, uint32_t count);
+  void post_receive(const MessagePiece& piece);
+  void post_send(const MessagePiece& piece, uint32_t index, uint32_t count);
   template <class Post>
-  void post_chunks(const MpiPiece& piece, const Post& post);
+  void post_chunks(const MessagePiece& piece, const Post& post);
   void on_done(size_t request);
-  void receive_chunks(const MpiPiece& piece);
-  void check_header(const Header& header, size_t receive);
-  [[noreturn]] void mismatch(const std::string& what);
+  void receive_chunks(const MessagePiece& piece);
   int header_tag() const { return 2 * operation_.tag; }
   int piece_tag() const { return 2 * operation_.tag + 1; }
 
   MpiWorld& world_;
-  MpiOperation operation_;
-  Fingerprint fingerprint_;
-  std::vector<MpiPiece> sends_, receives_;
-  Numbering expected_;
+  MessageOperation operation_;
+  std::shared_ptr<void> memory_;
+  const MessageRoundPlan& plan_;
+  MessageNumbering expected_;
   std::vector<std::unique_ptr<Packet>> packets_;
   MpiRequests waiting_;
   std::vector<int> receive_of_;  ///< by request: the receive whose header it is, or -1

@@ -4,6 +4,7 @@
 #include "base/cores.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_patience.h"
+#include "comm/mpi/mpi_transfer.h"
 
 namespace shard {
 namespace {
@@ -34,7 +35,7 @@ MpiWorld::MpiWorld(MPI_Comm base, std::chrono::milliseconds timeout)
       timeout_(timeout),
       spins_(spins_on_this_machine(base)) {}
 
-void MpiWorld::wait(MpiRequests& waiting, const MpiOperation& operation,
+void MpiWorld::wait(MpiRequests& waiting, const MessageOperation& operation,
                     const std::function<void(size_t)>& on_done) {
   raise_if_failed(operation);
   MpiPatience patience(*this, operation, waiting, spins_, timeout_);
@@ -51,17 +52,20 @@ void MpiWorld::wait(MpiRequests& waiting, const MpiOperation& operation,
   }
 }
 
-void MpiWorld::bury(std::shared_ptr<void> buffers) {
-  new std::shared_ptr<void>(std::move(buffers));  // never freed, on purpose
+void MpiWorld::begin(const MessageOperation& operation) {
+  control_.note(operation.tag, {operation.number, operation.kind});
+  raise_if_failed(operation);
 }
 
-void MpiWorld::fail(const MpiOperation& operation, const Failure& failure) {
-  control_.fail(failure);
-  raise_failure(name_of(operation.kind), *control_.failure());
-}
-
-void MpiWorld::raise_if_failed(const MpiOperation& operation) {
-  if (control_.failure()) raise_failure(name_of(operation.kind), *control_.failure());
+void MpiWorld::move(const MessageOperation& operation, const MessageRoundPlan& plan,
+                    const std::shared_ptr<void>& memory) {
+  auto transfer = std::make_unique<MpiTransfer>(*this, operation, plan, memory);
+  try {
+    transfer->run();
+  } catch (...) {
+    transfer.release();  // never freed, on purpose: MPI may still write into its buffers
+    throw;
+  }
 }
 
 }  // namespace shard

@@ -55,18 +55,18 @@ void futex_wake_all(std::atomic<uint32_t>& value) {
 
 }  // namespace
 
-RankGate::RankGate(int size, int spins, std::chrono::nanoseconds timeout)
-    : size_(size), spins_(spins), timeout_(timeout), words_(new Word[static_cast<size_t>(size)]) {}
+RankGate::RankGate(int size, int spins)
+    : size_(size), spins_(spins), words_(new Word[static_cast<size_t>(size)]) {}
 
 void RankGate::publish(int rank, uint32_t steps) {
   Word& word = words_[static_cast<size_t>(rank)];
-  // Sequentially consistent with the increment of `sleepers` in sleep_until: either the sleeper
+  // Sequentially consistent with the increment of `sleepers` in wait_for: either the sleeper
   // sees the new step or we see the sleeper.
   word.value.fetch_add(steps * kStep, std::memory_order_seq_cst);
   if (word.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(word.value);
 }
 
-RankGate::Outcome RankGate::wait_for(int peer, uint32_t step) {
+RankGate::Outcome RankGate::wait_for(int peer, uint32_t step, std::chrono::nanoseconds most) {
   Word& word = words_[static_cast<size_t>(peer)];
   for (int i = 0; i < spins_ + kYields; ++i) {
     if (const auto outcome = outcome_of(word.value.load(std::memory_order_acquire), step)) {
@@ -79,13 +79,13 @@ RankGate::Outcome RankGate::wait_for(int peer, uint32_t step) {
     }
   }
   word.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const Outcome outcome = sleep_until(word, step);
+  const Outcome outcome = sleep(word, step, most);
   word.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   return outcome;
 }
 
-RankGate::Outcome RankGate::sleep_until(Word& word, uint32_t step) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+RankGate::Outcome RankGate::sleep(Word& word, uint32_t step, std::chrono::nanoseconds most) {
+  const auto deadline = std::chrono::steady_clock::now() + most;
   for (;;) {
     const uint32_t seen = word.value.load(std::memory_order_seq_cst);
     if (const auto outcome = outcome_of(seen, step)) return *outcome;

@@ -20,12 +20,12 @@ class RankGate {
   enum class Outcome : uint8_t { Arrived, Poisoned, Returned, TimedOut };
 
   /// `spins`: polls before the first yield; 0 unless every rank thread has a core of its own.
-  RankGate(int size, int spins, std::chrono::nanoseconds timeout);
+  RankGate(int size, int spins);
 
   /// Moves the rank `steps` forward. What it wrote before is visible to whoever sees the new step.
   void publish(int rank, uint32_t steps);
-  /// Returns when `peer` has reached `step`, or cannot any more.
-  Outcome wait_for(int peer, uint32_t step);
+  /// Returns when `peer` has reached `step`, or cannot any more, or after `most`.
+  Outcome wait_for(int peer, uint32_t step, std::chrono::nanoseconds most);
   bool has_reached(int peer, uint32_t step) const;
   bool is_poisoned(int rank) const;
 
@@ -38,12 +38,11 @@ class RankGate {
     std::atomic<uint32_t> value{0};
     std::atomic<uint32_t> sleepers{0};
   };
-  Outcome sleep_until(Word& word, uint32_t step);
+  static Outcome sleep(Word& word, uint32_t step, std::chrono::nanoseconds most);
   void set_bit(Word& word, uint32_t bit) noexcept;
 
   int size_;
   int spins_;
-  std::chrono::nanoseconds timeout_;
   std::unique_ptr<Word[]> words_;
 };
 

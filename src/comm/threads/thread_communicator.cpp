@@ -11,6 +11,14 @@
 #include "comm/texts.h"
 
 namespace shard {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Much longer than any wait for a rank that is on its way here.
+constexpr std::chrono::nanoseconds kUnsuspicious = 200ms;
+
+}  // namespace
 
 ThreadCommunicator::ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
     : group_(std::move(group)), rank_(rank) {
@@ -50,8 +58,14 @@ void ThreadCommunicator::end(bool wait) {
 }
 
 void ThreadCommunicator::wait_for(c10::ArrayRef<int> peers, uint32_t step) {
+  const auto timeout = group_->world().timeout();
   for (const int peer : peers) {
-    switch (group_->gate().wait_for(peer, step)) {
+    RankGate::Outcome outcome =
+        group_->gate().wait_for(peer, step, std::min(timeout, kUnsuspicious));
+    if (outcome == RankGate::Outcome::TimedOut && timeout > kUnsuspicious) {
+      outcome = wait_long(peer, step, timeout - kUnsuspicious);
+    }
+    switch (outcome) {
       case RankGate::Outcome::Arrived:
         continue;
       case RankGate::Outcome::Poisoned:
@@ -62,6 +76,20 @@ void ThreadCommunicator::wait_for(c10::ArrayRef<int> peers, uint32_t step) {
         timed_out(peers, step);
     }
   }
+}
+
+RankGate::Outcome ThreadCommunicator::wait_long(int peer, uint32_t step,
+                                                std::chrono::nanoseconds most) {
+  ThreadWorld& world = group_->world();
+  const int self = group_->world_rank(rank_);
+  const std::string call = c10::str(name_of(kind_), " (operation ", sequence_, " of ",
+                                    rank_list(group_->world_ranks()), ")");
+  const std::string circle = world.begin_wait(self, {group_.get(), peer, step, call});
+  RankGate::Outcome outcome = RankGate::Outcome::TimedOut;
+  if (circle.empty()) outcome = group_->gate().wait_for(peer, step, most);
+  world.end_wait(self);
+  if (!circle.empty()) mismatch(deadlock_text(circle));
+  return outcome;
 }
 
 void ThreadCommunicator::timed_out(c10::ArrayRef<int> peers, uint32_t step) {

@@ -53,6 +53,8 @@ class ThreadCommunicator final : public CommunicatorBackend {
   void end(bool wait = true);
 
   void wait_for(c10::ArrayRef<int> peers, uint32_t step);
+  /// The rest of a wait that has become suspiciously long.
+  RankGate::Outcome wait_long(int peer, uint32_t step, std::chrono::nanoseconds most);
   [[noreturn]] void timed_out(c10::ArrayRef<int> peers, uint32_t step);
   void compare_fingerprints(const Fingerprint& own_fingerprint);
   [[noreturn]] void mismatch(const std::string& what);

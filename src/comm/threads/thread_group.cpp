@@ -20,7 +20,7 @@ Fingerprint SharedFingerprint::load() const {
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks)
     : world_(std::move(world)),
       world_ranks_(std::move(world_ranks)),
-      gate_(size(), world_->spins(), world_->timeout()),
+      gate_(size(), world_->spins()),
       slots_(world_ranks_.size()),
       mailboxes_(world_ranks_.size() * world_ranks_.size()) {
   for (RankSlot& slot : slots_) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/threads/thread_world.h"
 
+#include <c10/util/StringUtil.h>
+
 #include "base/cores.h"
 #include "comm/threads/thread_group.h"
 
@@ -56,6 +58,29 @@ void ThreadWorld::mark_returned(int world_rank) noexcept {
     const int rank = group->rank_of(world_rank);
     if (rank >= 0) group->gate().mark_returned(rank);
   }
+}
+
+std::string ThreadWorld::begin_wait(int world_rank, ThreadWait wait) {
+  const std::lock_guard lock(mutex_);
+  waits_.insert_or_assign(world_rank, std::move(wait));
+  std::string text;
+  int rank = world_rank;
+  for (size_t hops = 0; hops < waits_.size(); ++hops) {
+    const auto found = waits_.find(rank);
+    if (found == waits_.end()) return "";
+    const auto& [group, peer, step, call] = found->second;
+    if (group->gate().has_reached(peer, step)) return "";
+    const int next = group->world_rank(peer);
+    text += c10::str(hops == 0 ? "" : ", ", "rank ", rank, " in ", call, " for rank ", next);
+    if (next == world_rank) return text;
+    rank = next;
+  }
+  return "";  // a circle that this rank only leads to: its own ranks tell of it
+}
+
+void ThreadWorld::end_wait(int world_rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  waits_.erase(world_rank);
 }
 
 }  // namespace shard

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ThreadWorld: what all communicators of one job of thread ranks share: its first failure, which
-// ranks have returned, and the meeting place where ranks that split a communicator find their
-// common group.
+// ranks have returned, who waits for whom, and the meeting place where ranks that split a
+// communicator find their common group.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -17,6 +18,14 @@
 namespace shard {
 
 class ThreadGroup;
+
+/// What a rank waits for: that `peer` reaches `step` at the gate of `group`.
+struct ThreadWait {
+  ThreadGroup* group = nullptr;
+  int peer = 0;  ///< in the group
+  uint32_t step = 0;
+  std::string call;  ///< "barrier (operation 3 of ranks 0, 1)"
+};
 
 class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
  public:
@@ -38,6 +47,14 @@ class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
   /// The rank function of `world_rank` has returned: nobody may wait for it any more.
   void mark_returned(int world_rank) noexcept;
 
+  /// NOTE [Deadlock]
+  /// Notes that `world_rank` has begun a long wait. When ranks now wait for each other in a circle,
+  /// none of them can go on: the text says who waits where for whom. Else empty. A rank that takes
+  /// its wait back has been noted until then, so whoever is in a circle of unreached steps is
+  /// asleep.
+  std::string begin_wait(int world_rank, ThreadWait wait);
+  void end_wait(int world_rank) noexcept;
+
  private:
   struct Meeting {
     std::shared_ptr<ThreadGroup> group;
@@ -52,6 +69,7 @@ class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
   std::optional<Failure> failure_;
   std::vector<std::weak_ptr<ThreadGroup>> groups_;
   std::map<MeetingKey, Meeting> meetings_;
+  std::map<int, ThreadWait> waits_;  ///< by world rank
 };
 
 }  // namespace shard

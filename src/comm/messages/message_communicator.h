@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator of MPI ranks. Everything is made of MpiTransfer; reductions use the kernel of
-// the threads backend on the same slices, so both backends give the same bits.
+// The communicator of ranks that send each other messages: every collective is a round or two of
+// them. Reductions use the kernel of the threads backend on the same slices, so both give the same
+// bits.
 #pragma once
 
 #include <shard/communicator.h>
@@ -10,19 +11,19 @@
 #include <vector>
 
 #include "comm/fingerprint.h"
-#include "comm/mpi/mpi_transfer.h"
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/message_transport.h"
 
 namespace shard {
 
-class MpiCommunicator final : public CommunicatorBackend {
+class MessageCommunicator final : public CommunicatorBackend {
  public:
   /// `world_ranks` in this communicator's order; see NOTE [Communicators are tags].
-  MpiCommunicator(std::shared_ptr<MpiWorld> world, int tag, std::vector<int> world_ranks);
+  MessageCommunicator(std::shared_ptr<MessageTransport> transport, std::vector<int> world_ranks,
+                      int tag);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_ranks_.size()); }
-  const char* backend_name() const override { return "mpi"; }
+  const char* backend_name() const override { return transport_->name(); }
 
   void barrier() override;
   void all_reduce(at::Tensor& tensor, ReduceOp op) override;
@@ -44,15 +45,15 @@ class MpiCommunicator final : public CommunicatorBackend {
   void reduce_small(const at::Tensor& dense, ReduceOp op, const Fingerprint& fingerprint);
   void reduce_large(const at::Tensor& dense, ReduceOp op, const Fingerprint& fingerprint);
   std::vector<std::string> gather_bytes(CommKind kind, const std::string& bytes);
-  static void check_cpu(CommKind kind, const at::Tensor& tensor);
+  void check_cpu(CommKind kind, const at::Tensor& tensor) const;
   void copy_own(const at::Tensor& to, const at::Tensor& from);
   void check_same(const at::Tensor& to, const at::Tensor& from);
   [[noreturn]] void mismatch(const std::string& what);
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
 
-  std::shared_ptr<MpiWorld> world_;
+  std::shared_ptr<MessageTransport> transport_;
   std::vector<int> world_ranks_;
-  MpiOperation operation_;  ///< the current or last one
+  MessageOperation operation_;  ///< the current or last one
   int rank_ = 0;
   int64_t bytes_sent_ = 0;
 };
