@@ -28,14 +28,18 @@ constexpr double kFloatFactor = 2;
 constexpr double kFloatFloor = 2e-6;
 const int64_t kMonth = kTrainingMonths.front();
 
-/// The same weights in another precision.
-UNet copy_model(UNet& model, const Options& options, torch::Dtype dtype) {
+/// The same weights in another precision, and kernels in another memory format.
+UNet copy_model(UNet& model, const Options& options, torch::Dtype dtype,
+                at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   const torch::NoGradGuard no_grad;
   UNet copy = make_model(options);
   copy->to(dtype);
   const auto from = model->parameters();
   const auto to = copy->parameters();
-  for (size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (to[i].dim() == 4) to[i].set_data(to[i].contiguous(format));
+    to[i].copy_(from[i]);
+  }
   return copy;
 }
 
@@ -74,21 +78,26 @@ NamedTensors sharded_step(const Options& options, UNet& model, const Sample& sam
 
 /// NOTE [Plain float32's own error]
 /// The gradient of a weight is a sum over all points with heavy cancellation; its float32 error
-/// depends on the order of summation by a factor of several. What plain float32 may be off by is
-/// the largest error over a few orders, all by plain LibTorch and all the same sum: the globe
-/// turned (the longitudes are a circle; by multiples of the coarsest level's cells), and the loss
-/// differentiated band by band of rows.
+/// depends on the order of summation and on the kernel that LibTorch chooses for a shape and a
+/// memory format, by a factor of ten. What plain float32 may be off by is the largest error over a
+/// few ways, all by plain LibTorch and all the same sum: as it is; in the other memory format; the
+/// loss differentiated band by band of rows; the globe turned by half (the longitudes are a circle;
+/// by a multiple of the coarsest level's cells).
 struct Order {
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  std::vector<int64_t> bands = {};  ///< rows of each band; empty: all at once
   int64_t turn = 0;  ///< points by which the globe is turned before the step, and back after it
-  std::vector<int64_t> bands;  ///< rows of each band; empty: all at once
 };
 
 std::vector<Order> orders(int64_t width, const std::vector<int64_t>& rows) {
   constexpr int64_t kCell = 8;
-  std::vector<Order> result = {{0, {}}, {0, rows}};
-  const int64_t quarter = width / (4 * kCell) * kCell;
-  if (width % kCell != 0 || quarter == 0) return result;
-  for (int64_t turns = 1; turns < 4; ++turns) result.push_back({turns * quarter, {}});
+  std::vector<Order> result;
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    result.push_back({format});
+    result.push_back({format, rows});
+  }
+  const int64_t half = width / (2 * kCell) * kCell;
+  if (width % kCell == 0 && half > 0) result.push_back({at::MemoryFormat::Contiguous, {}, half});
   return result;
 }
 
@@ -110,7 +119,8 @@ Tensor backward_in_bands(const Tensor& output, const Tensor& target,
 NamedTensors plain_step(const Options& options, UNet& model, const Sample& sample,
                         torch::Dtype dtype, const Order& order = {}) {
   const PlainOpWatch watch;
-  const Sample turned{sample.input.roll(order.turn, 3), sample.target.roll(order.turn, 3)};
+  const Sample turned{sample.input.roll(order.turn, 3).contiguous(order.format),
+                      sample.target.roll(order.turn, 3)};
   const auto collect = [&](const Tensor& tensor) {
     return tensor.to(torch::kCPU, torch::kFloat64).roll(-order.turn, 3);
   };
@@ -119,7 +129,7 @@ NamedTensors plain_step(const Options& options, UNet& model, const Sample& sampl
                                : backward_in_bands(output, target, order.bands);
   };
   NamedTensors results =
-      one_step(copy_model(model, options, dtype), turned, dtype, collect, backward);
+      one_step(copy_model(model, options, dtype, order.format), turned, dtype, collect, backward);
   watch.require_plain();
   return results;
 }

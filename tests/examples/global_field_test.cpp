@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main example as its users start it, on a small synthetic globe.
+#include <c10/util/StringUtil.h>
 #include <gmock/gmock.h>
 #include <shard/atomic_file.h>
 #include <shard/cuda.h>
@@ -48,9 +49,9 @@ class GlobalFieldTest : public shard::io::testing::TemporaryFolder {
   Outcome run(const std::vector<std::string>& more) const {
     return shard::testing::run_program("global_field", arguments(more), folder());
   }
-  /// Two MPI processes; stdout and stderr in one.
-  shard::testing::Finished run_mpi(const std::vector<std::string>& more) const {
-    std::string command = "OMP_NUM_THREADS=1 scripts/mpirun.sh 2 ";
+  /// As MPI processes; stdout and stderr in one.
+  shard::testing::Finished run_mpi(int processes, const std::vector<std::string>& more) const {
+    std::string command = c10::str("OMP_NUM_THREADS=1 scripts/mpirun.sh ", processes, " ");
     command += shard::testing::program_path("global_field");
     for (const std::string& argument : arguments(more)) command += " " + argument;
     return shard::testing::run_command(command);
@@ -123,13 +124,21 @@ TEST_F(GlobalFieldTest, MoreRanksThanRowsLeaveSomeIdle) {
 
 TEST_F(GlobalFieldTest, UnderMpirunEqualsPlainLibTorchAndPrintsLines) {
   if (!shard::has_mpi() || !shard::testing::has_mpirun()) GTEST_SKIP() << "no MPI here";
-  const auto job = run_mpi({"--steps", "12", "--verify"});
+  const auto job = run_mpi(2, {"--steps", "12", "--verify"});
   EXPECT_EQ(job.code, 0) << job.output;
   EXPECT_EQ(occurrences(job.output, "options {"), 1) << job.output;
   EXPECT_THAT(job.output, HasSubstr(R"("ranks":0,)"));
   EXPECT_THAT(job.output, HasSubstr("step   10/12"));
   EXPECT_THAT(job.output, Not(HasSubstr("step   11/12")));
   EXPECT_THAT(job.output, Not(HasSubstr("\r"))) << "mpirun's pseudo-terminal is no terminal";
+  EXPECT_THAT(job.output, HasSubstr("verify: 48 tensors equal"));
+}
+
+TEST_F(GlobalFieldTest, UnderMpirunCutInRowsAndColumns) {
+  if (!shard::has_mpi() || !shard::testing::has_mpirun()) GTEST_SKIP() << "no MPI here";
+  const auto job = run_mpi(4, {"--domain", "2x2", "--steps", "3", "--verify"});
+  EXPECT_EQ(job.code, 0) << job.output;
+  EXPECT_THAT(job.output, HasSubstr("rows 18 18 x columns 36 36"));
   EXPECT_THAT(job.output, HasSubstr("verify: 48 tensors equal"));
 }
 
