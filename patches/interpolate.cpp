@@ -192,8 +192,11 @@ Tensor select_rows(const Tensor& rows, int64_t dim, const AxisPart& part) {
   if (low == high) return first;
   Shape shape(static_cast<size_t>(rows.dim()), 1);
   shape[static_cast<size_t>(dim)] = part.out.size();
-  return at::lerp(first, rows.index_select(dim, at::tensor(high, indices)),
-                  at::tensor(weights, rows.options()).view(shape));
+  const Tensor second = rows.index_select(dim, at::tensor(high, indices));
+  // As LibTorch does, half types are weighted in float.
+  const auto type = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor weight = at::tensor(weights, rows.options().dtype(type)).view(shape);
+  return at::lerp(first.to(type), second.to(type), weight).to(rows.scalar_type());
 }
 
 /// LibTorch's op on `rows` (the `sharded` part's input) along the dims where it gives what it would

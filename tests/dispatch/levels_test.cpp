@@ -71,6 +71,30 @@ TEST(Levels, NormalizationsMoveCutChannelsAlikeAtEveryPlace) {
   });
 }
 
+// The mesh of the tensor says over whom: a tensor on the domain alone has its own replica's
+// statistics, one on the whole mesh those of the union batch.
+TEST(Levels, BatchNormTakesItsStatisticsOverTheTensorsMesh) {
+  const Tensor batch = d({3, 2, 9, 4}) * 2 + 1e4;
+  const auto norm = [](const Tensor& x, Tensor& mean, Tensor& var) {
+    return at::batch_norm(x, {}, {}, mean, var, true, 0.1, 1e-5, false);
+  };
+  const auto statistics = [] { return std::pair(at::zeros({2}, at::kDouble), d({2}).fill_(1)); };
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const Tensor own = batch.narrow(0, mesh.coordinate("a"), 1 + mesh.coordinate("a"));
+    for (const bool over_all : {false, true}) {
+      auto [mean, var] = statistics();
+      auto [want_mean, want_var] = statistics();
+      const Tensor whole = over_all ? batch : own;
+      const auto x = over_all
+                         ? scatter_tensor(whole, 0, mesh, {Shard(0), Shard(2)}, {{1, 2}, {7, 2}})
+                         : scatter_tensor(whole, 0, mesh["b"], {Shard(2)}, Partition{7, 2});
+      expect_full(norm(x, mean, var), norm(whole, want_mean, want_var), 1e-9);
+      EXPECT_LE(relative_error(mean, want_mean), 1e-13);
+      EXPECT_LE(relative_error(var, want_var), 1e-10);
+    }
+  });
+}
+
 TEST(Levels, NormalizationsTakeShardedWeights) {
   const Tensor whole = d({2, 4, 6, 4});
   const Tensor w = d({4});

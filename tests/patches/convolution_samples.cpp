@@ -2,7 +2,6 @@
 // Convolution over sharded inputs equals plain convolution: every geometry, both ways to a halo,
 // what it sends, and what it refuses. PEERS of this library get many of these wrong, hence the many
 // small cases.
-#include <ATen/autocast_mode.h>
 #include <shard/comm_counter.h>
 #include <shard/error.h>
 #include <shard/launch.h>
@@ -372,77 +371,6 @@ TEST(Convolution, DomainOfOneRankInALargerMesh) {
     EXPECT_TRUE(torch::equal(ShardTensor(y).local(), torch::conv2d(whole, w, {}, 1, 1)));
     EXPECT_EQ(counter.calls(), 0);
   });
-}
-
-TEST(Convolution, AutocastGivesBf16OutputsAndFloatWeightGradients) {
-  run_ranks(2, [](World& world) {
-    Tensor x = scatter_tensor(torch::randn({1, 2, 8, 8}), 0, world.mesh(), {Shard(2)});
-    x.set_requires_grad(true);
-    torch::nn::Conv2d conv(torch::nn::Conv2dOptions(2, 3, 3).padding(1));
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    const Tensor y = conv->forward(x);
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
-    y.to(at::kFloat).sum().backward();
-    EXPECT_EQ(conv->weight.grad().scalar_type(), at::kFloat);
-    EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
-  });
-}
-
-struct AutocastScope {
-  AutocastScope() {
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::increment_nesting();
-  }
-  ~AutocastScope() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
-};
-
-/// Output, loss and gradients (input, weights) of a forward under autocast, twice: the second time
-/// the net's weights come from autocast's cache.
-std::vector<Tensor> autocast_step(torch::nn::Sequential net, Tensor x) {
-  x.requires_grad_();
-  Tensor y, loss;
-  {
-    const AutocastScope autocast;
-    net->forward(x);
-    y = net->forward(x);
-    loss = torch::mse_loss(y, y.detach().cos());
-  }
-  loss.backward();
-  std::vector<Tensor> result{y.detach(), loss.detach(), x.grad()};
-  for (const auto& p : net->parameters()) result.push_back(p.grad());
-  net->zero_grad();
-  return result;
-}
-
-TEST(Convolution, AutocastGivesTheValuesAndGradientsOfPlainAutocast) {
-  for (const Partition& partition : {Partition{12}, {6, 6}, {7, 0, 5}}) {
-    run_ranks(static_cast<int>(partition.size()), [&](World& world) {
-      manual_seed(7);
-      torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 8, 3).padding(1)),
-                                torch::nn::GELU(),
-                                torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 6, 3).padding(1)),
-                                torch::nn::Tanh(), torch::nn::Linear(10, 4));
-      const Tensor whole = torch::randn({2, 2, 12, 10});
-      const auto want = autocast_step(net, whole.clone());
-      const auto got =
-          autocast_step(net, scatter_tensor(whole, 0, world.mesh(), {Shard(2)}, partition));
-      for (size_t i = 0; i < want.size(); ++i) {
-        const Tensor value = is_shard_tensor(got[i]) ? ShardTensor(got[i]).full() : got[i];
-        EXPECT_EQ(value.scalar_type(), want[i].scalar_type()) << i;
-        // bf16 has eight bits: sums differ by some of them.
-        EXPECT_LE(relative_error(value.to(at::kDouble), want[i].to(at::kDouble)), 0.02) << i;
-      }
-    });
-  }
 }
 
 TEST(Convolution, LocalResultsAreContiguous) {
