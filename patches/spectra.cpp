@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Discrete Fourier transforms. They are separable: each rank transforms the dims that it holds
+// whole, the shard moves from the dim that is left to one of those (a transposition between ranks),
+// and then that dim is transformed too.
+//
+// NOTE [Where a spectrum lies]
+// A transform over several dims moves the shard on to the next of them, its inverse back to the one
+// before: together two transpositions, and the result lies as the input did. Over the sharded dim
+// alone the shard goes to another dim and comes back. The half spectrum of a real input has its
+// last dim transformed first, so an input cut there is moved there and back, too.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/_fft_c2c.h>
+#include <ATen/ops/_fft_c2r.h>
+#include <ATen/ops/_fft_r2c.h>
+#include <shard/patch.h>
+#include <shard/window_patch.h>
+
+#include <algorithm>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+using Dims = std::vector<int64_t>;
+/// A transform of a tensor that holds these dims whole.
+using Along = std::function<Tensor(const Tensor&, const Dims&)>;
+
+Dims without(Dims dims, int64_t dim) {
+  std::erase(dims, dim);
+  return dims;
+}
+
+/// The dim after (`step` 1) or before (-1) `dim`, in a circle.
+int64_t neighbour(const Dims& dims, int64_t dim, int64_t step) {
+  const auto count = static_cast<int64_t>(dims.size());
+  const auto place = std::find(dims.begin(), dims.end(), dim) - dims.begin();
+  return dims[static_cast<size_t>((place + step + count) % count)];
+}
+
+/// A transform on the way: where the tensor lies now, and what is still to be done to it.
+class Steps {
+ public:
+  explicit Steps(const OpCall& call)
+      : mesh_(call.mesh()), spec_(call.tensor(0).spec->with_shape(call.tensor(0).sizes())) {}
+
+  int64_t shard_dim() const { return spec_->shard_dim(); }
+  Layout layout() const { return Layout(*spec_); }
+  c10::IntArrayRef sizes() const { return spec_->global_shape(); }
+
+  /// One transposition, to even pieces.
+  void move(int64_t dim) { move(spec_->with(Shard(dim), sizes())); }
+  void move(const Layout& to) { move(spec_->with(to.placement, sizes(), to.partition)); }
+
+  /// `last_size`: of the last of `dims` afterwards; -1: unchanged.
+  void transform(const Along& along, const Dims& dims, int64_t last_size = -1) {
+    if (dims.empty()) return;
+    Shape shape(sizes().begin(), sizes().end());
+    if (last_size >= 0) shape[static_cast<size_t>(dims.back())] = last_size;
+    const bool is_resized = last_size >= 0 && shard_dim() == dims.back();  // on one rank
+    spec_ = is_resized ? spec_->with(spec_->placement(), shape) : spec_->with_shape(shape);
+    // A rank without rows transforms one of zeros: libraries refuse empty tensors.
+    steps_.push_back([along, dims, dim = shard_dim()](const Tensor& x) {
+      return on_rows(x, dim, [&](const Tensor& rows) { return along(rows, dims); });
+    });
+  }
+
+  Decision decision(const Layout& input) const {
+    Decision decision;
+    decision.inputs.push_back(input);
+    decision.outputs.push_back(layout());
+    decision.local = [steps = steps_](c10::ArrayRef<IValue> arguments) {
+      Tensor x = arguments[0].toTensor();
+      for (const auto& step : steps) x = step(x);
+      return std::vector<IValue>{x};
+    };
+    return decision;
+  }
+
+ private:
+  void move(const SpecRef& target) {
+    steps_.push_back([from = spec_, target, mesh = mesh_](const Tensor& x) {
+      return raw_local(redistribute(from_local(x, mesh, from), target));
+    });
+    spec_ = target;
+  }
+
+  DeviceMesh mesh_;
+  SpecRef spec_;
+  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+};
+
+Dims dims_of(const OpCall& call) {
+  Dims dims = call.integers(1);
+  for (auto& dim : dims) dim = c10::maybe_wrap_dim(dim, call.tensor(0).ndim());
+  return dims;
+}
+
+/// The transform is linear: pending sums stay pending.
+Layout summed(const TensorArgument& input) {
+  const Layout layout = input.layout();
+  const bool keeps = !layout.is_partial() || layout.placement.op() == ReduceOp::Sum ||
+                     layout.placement.op() == ReduceOp::Avg;
+  return keeps ? layout : Layout();
+}
+
+/// Whether the local transforms are the parts of the global one.
+bool is_local(const OpCall& call, const Dims& dims) {
+  const auto& input = call.tensor(0);
+  return !input.is_shard() || call.mesh().size() == 1 ||
+         std::find(dims.begin(), dims.end(), input.shard_dim()) == dims.end();
+}
+
+Decision locally(const OpCall& call, const Dims& dims, const Along& along, int64_t last_size = -1) {
+  if (call.tensor(0).is_shard()) {
+    Steps steps(call);
+    steps.transform(along, dims, last_size);
+    return steps.decision(call.tensor(0).layout());
+  }
+  Decision decision;
+  decision.inputs.push_back(summed(call.tensor(0)));
+  decision.outputs.push_back(decision.inputs[0]);
+  return decision;
+}
+
+/// Everything at another place, where all `dims` are whole, and back.
+Decision elsewhere(const OpCall& call, const Dims& dims, const Along& along, int64_t last_size) {
+  Steps steps(call);
+  const Layout home = steps.layout();
+  steps.move(cut_elsewhere(call, call.tensor(0).sizes(), dims));
+  steps.transform(along, dims, last_size);
+  if (home.dim() == dims.back() && last_size >= 0) {
+    steps.move(home.dim());
+  } else {
+    steps.move(home);
+  }
+  return steps.decision(home);
+}
+
+bool has_other_dim(const OpCall& call, const Dims& dims) {
+  return cut_elsewhere(call, call.tensor(0).sizes(), dims).is_shard();
+}
+
+Along complex_along(int64_t normalization, bool forward) {
+  return [=](const Tensor& x, const Dims& dims) {
+    return at::_fft_c2c(x, dims, normalization, forward);
+  };
+}
+
+// _fft_c2c(self, dim, normalization, forward)
+std::optional<Decision> complex_to_complex(const OpCall& call) {
+  const Dims dims = dims_of(call);
+  const bool forward = call.argument(3).toBool();
+  const Along along = complex_along(call.integer(2), forward);
+  if (is_local(call, dims)) return locally(call, dims, along);
+  if (dims.size() == 1) return elsewhere(call, dims, along, -1);
+  Steps steps(call);
+  const int64_t cut = steps.shard_dim();
+  steps.transform(along, without(dims, cut));
+  steps.move(neighbour(dims, cut, forward ? 1 : -1));
+  steps.transform(along, {cut});
+  return steps.decision(call.tensor(0).layout());
+}
+
+// _fft_r2c(self, dim, normalization, onesided): the last dim first, then the others as complex.
+std::optional<Decision> real_to_complex(const OpCall& call) {
+  const Dims dims = dims_of(call);
+  const int64_t last = dims.back();
+  const int64_t n = call.tensor(0).sizes()[static_cast<size_t>(last)];
+  const bool onesided = call.argument(3).toBool();
+  const int64_t half = onesided ? n / 2 + 1 : n;
+  const int64_t normalization = call.integer(2);
+  const Along whole = [=](const Tensor& x, const Dims& these) {
+    return at::_fft_r2c(x, these, normalization, onesided);
+  };
+  if (is_local(call, dims)) return locally(call, dims, whole, half);
+  const Along along = complex_along(normalization, true);
+  Steps steps(call);
+  const int64_t cut = steps.shard_dim();
+  if (cut != last) {
+    steps.transform(whole, without(dims, cut), half);
+    steps.move(neighbour(dims, cut, 1));
+    steps.transform(along, {cut});
+    return steps.decision(call.tensor(0).layout());
+  }
+  if (dims.size() == 1 || has_other_dim(call, dims)) return elsewhere(call, dims, whole, half);
+  const int64_t other = dims.front();
+  steps.move(other);
+  steps.transform(whole, without(dims, other), half);
+  steps.move(last);
+  steps.transform(along, {other});
+  return steps.decision(call.tensor(0).layout());
+}
+
+// _fft_c2r(self, dim, normalization, last_dim_size): the others as complex, then the last dim.
+std::optional<Decision> complex_to_real(const OpCall& call) {
+  const Dims dims = dims_of(call);
+  const int64_t last = dims.back();
+  const int64_t size = call.integer(3);
+  const int64_t normalization = call.integer(2);
+  const Along whole = [=](const Tensor& x, const Dims& these) {
+    return at::_fft_c2r(x, these, normalization, size);
+  };
+  if (is_local(call, dims)) return locally(call, dims, whole, size);
+  const Along along = complex_along(normalization, false);
+  Steps steps(call);
+  const int64_t cut = steps.shard_dim();
+  if (cut == last && dims.size() > 1) {
+    steps.transform(along, without(dims, last));
+    steps.move(neighbour(dims, last, -1));
+    steps.transform(whole, {last}, size);
+    return steps.decision(call.tensor(0).layout());
+  }
+  if (dims.size() == 1 || (dims.size() == 2 && has_other_dim(call, dims))) {
+    return elsewhere(call, dims, whole, size);
+  }
+  if (dims.size() == 2) {
+    const Layout home = steps.layout();
+    steps.move(last);
+    steps.transform(along, {cut});
+    steps.move(home);
+    steps.transform(whole, {last}, size);
+    return steps.decision(home);
+  }
+  steps.transform(along, without(without(dims, cut), last));
+  steps.move(neighbour(without(dims, last), cut, -1));
+  steps.transform(along, {cut});
+  steps.transform(whole, {last}, size);
+  return steps.decision(call.tensor(0).layout());
+}
+
+}  // namespace
+
+SHARD_PATCH(spectra) {
+  const char* note =
+      "over the sharded dim and others: one transposition, to the next of them (inverse: back); "
+      "over it alone: two";
+  patch.rule("aten::_fft_c2c", complex_to_complex).shards("any dim").notes(note);
+  patch.remembering_rule("aten::_fft_r2c", real_to_complex).shards("any dim").notes(note);
+  patch.rule("aten::_fft_c2r", complex_to_real).shards("any dim").notes(note);
+}
+
+}  // namespace shard
