@@ -97,6 +97,7 @@ std::vector<std::pair<std::string, Partition>> splits(int64_t n, int ranks) {
   auto empty_last = rest_over(0, ranks - 1);
   empty_last.push_back(0);
   result.emplace_back("empty-last", empty_last);
+  result.emplace_back("chunks", chunk_partition(n, ranks));
   return result;
 }
 
@@ -106,7 +107,7 @@ std::vector<Setting> all_settings(const Sample& sample, bool precisions) {
   for (const auto dtype : precisions ? precisions_of(sample) : as_it_is) {
     for (const int ranks : sample.check.ranks) {
       for (const auto& [split, partition] : splits(8, ranks)) {
-        result.push_back({ranks, split, -1, dtype});
+        if (split != "chunks") result.push_back({ranks, split, -1, dtype});
       }
     }
     for (int way = 0; way < grid_ways(sample.check.grid); ++way) {
