@@ -2,6 +2,7 @@
 // Typed kernels for `view`, which models call as often as elementwise ops. Marked copies and levels
 // with others inside, whose view may have to move, go the boxed way.
 #include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <shard/patch.h>
 #include <torch/library.h>
@@ -45,8 +46,14 @@ Tensor view_dispatch(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef s
   if (!spec) return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
   const at::AutoDispatchBelowADInplaceOrView guard;
   const auto local = spec->local_shape(impl->mesh().rank());
-  return wrap(View::call(impl->local(), c10::fromIntArrayRefSlow(local)), impl->mesh(),
-              std::move(spec));
+  Tensor view = wrap(View::call(impl->local(), c10::fromIntArrayRefSlow(local)), impl->mesh(),
+                     std::move(spec));
+  auto* result = impl_of(view);  // NOTE [Strides of views]
+  if (!(result->is_contiguous() && impl->is_contiguous())) {
+    const auto strides = at::detail::computeStride(x.sizes(), x.strides(), result->sizes());
+    if (strides) result->set_sizes_and_strides(result->spec()->global_shape(), *strides);
+  }
+  return view;
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) { m.impl("view", view_function); }
