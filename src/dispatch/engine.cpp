@@ -52,7 +52,7 @@ class Execution {
     decision_ = decide();
     if (explanation) explain_moves(*explanation);
     is_copy_ |= decision_.is_copy;
-    if (info_.is_view) find_view_strides();
+    if (info_.is_view || info_.changes_metadata) find_view_strides();
     localize();
     auto results = run_local();
     if (gathers_) cut_again(results);
@@ -86,6 +86,7 @@ class Execution {
   Tensor wrap_result(const Tensor& local, size_t index);
   SpecRef spec_for(const Tensor& local, const Layout& layout) const;
   void find_view_strides();
+  void take_view_strides(ShardTensorImpl* impl, size_t index) const;
 
   const c10::OperatorHandle& op_;
   const OpInfo& info_;
@@ -292,6 +293,7 @@ void Execution::finish_write(const Written& written) {
   if (!impl) return;
   if (info_.changes_metadata) {
     impl->set_local(local, spec_for(local, decision_.outputs[0]));
+    take_view_strides(impl, 0);
     return;
   }
   check<SpecMismatch>(local.sizes() == c10::IntArrayRef(impl->spec()->local_shape(mesh_.rank())),
@@ -343,6 +345,11 @@ void Execution::find_view_strides() {
   }
 }
 
+void Execution::take_view_strides(ShardTensorImpl* impl, size_t index) const {
+  if (index >= view_strides_.size()) return;
+  impl->set_sizes_and_strides(impl->spec()->global_shape(), view_strides_[index]);
+}
+
 Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   const auto& outputs = decision_.outputs;
   const auto& layout = outputs[std::min(index, outputs.size() - 1)];
@@ -358,9 +365,7 @@ Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   const auto spec = spec_for(local, layout);
   Tensor result = wrap(is_alias ? local : in_common_order(local, *spec), mesh_, spec);
   auto* impl = impl_of(result);
-  if (is_alias && index < view_strides_.size()) {
-    impl->set_sizes_and_strides(impl->spec()->global_shape(), view_strides_[index]);
-  }
+  if (is_alias) take_view_strides(impl, index);
   if (is_copy_ && info_.is_view) impl->mark_copy(base_version_);
   return result;
 }

@@ -42,8 +42,9 @@ int grid_ways(Check::Grid grid) {
 using Pair = std::tuple<int, std::string, int, std::string>;
 
 std::vector<Pair> pairs_of(size_t sample, const Setting& setting) {
+  const std::string split = setting.grid < 0 ? setting.split : "grid " + setting.split;
   const std::vector<std::string> values{std::to_string(sample), std::to_string(setting.ranks),
-                                        setting.split, std::to_string(setting.grid),
+                                        split, std::to_string(setting.grid),
                                         c10::toString(setting.dtype)};
   std::vector<Pair> pairs;
   for (size_t a = 0; a < values.size(); ++a) {
@@ -70,7 +71,7 @@ std::pair<int, int> gain(const std::set<Pair>& covered, const std::vector<Pair>&
 std::string Setting::text() const {
   std::ostringstream text;
   if (grid >= 0) {
-    text << grid_way(grid).name;
+    text << grid_way(grid).name << ", " << split;
   } else {
     text << ranks << " ranks, " << split;
   }
@@ -111,7 +112,9 @@ std::vector<Setting> all_settings(const Sample& sample, bool precisions) {
       }
     }
     for (int way = 0; way < grid_ways(sample.check.grid); ++way) {
-      result.push_back({4, "even", way, dtype});
+      for (const char* split : {"even", "uneven", "empty-first"}) {
+        result.push_back({4, split, way, dtype});
+      }
     }
   }
   return result;

@@ -105,6 +105,15 @@ TEST(Strides, ReshapeIsACopyOnEveryRankOrOnNone) {
   expect_same_after_a_write({"flatten", [](const Tensor& x) { return x.flatten(0, 1); }});
 }
 
+TEST(Strides, OfInPlaceViewsAreThoseOfOneDevice) {
+  for_each_cut([](const Tensor& x, const Tensor& whole, const std::string& where) {
+    EXPECT_EQ((x * 1).transpose_(1, 2).strides(), (whole * 1).transpose_(1, 2).strides()) << where;
+    EXPECT_EQ((x * 1).unsqueeze_(0).transpose_(2, 3).strides(),
+              (whole * 1).unsqueeze_(0).transpose_(2, 3).strides())
+        << where;
+  });
+}
+
 TEST(Strides, OfResultsAreAlikeOnEveryRank) {
   for_each_cut([](const Tensor& x, const Tensor&, const std::string& where) {
     for (const auto& view : views()) {
