@@ -15,11 +15,12 @@ namespace {
 
 using at::Tensor;
 
-/// Mean and sum of squared deviations of a local tensor; zeros for an empty one.
+/// Mean and sum of squared deviations of a local tensor; zeros for an empty one, which lie as those
+/// of the others do: on an inner level the mean may be pending.
 std::pair<Tensor, Tensor> local_moments(const Tensor& x, const ReducedDims& reduced) {
   const auto count = static_cast<double>(reduced.local_count(x));
   if (count == 0) {
-    return {result_of_nothing(x, reduced, 0, x.scalar_type()),
+    return {x.sum(reduced.dims, reduced.keepdim),
             result_of_nothing(x, reduced, 0, c10::toRealValueType(x.scalar_type()))};
   }
   const auto [variance, mean] = at::var_mean(x, reduced.dims, /*correction=*/0, reduced.keepdim);

@@ -78,10 +78,10 @@ struct Setting {
 };
 
 /// Named ways to cut n rows over `ranks`: "even", "uneven" (first gets about 3/4), "one-row" (all
-/// but the last get one row), "empty-first", "empty-last".
+/// but the last get one row), "empty-first", "empty-last", "chunks" (as torch::chunk cuts).
 std::vector<std::pair<std::string, Partition>> splits(int64_t n, int ranks);
 
-/// All settings that a sample's check asks for; with `precisions`, each in float32 and float64.
+/// All settings that a check asks for, but "chunks"; with `precisions`, in float32 and float64.
 std::vector<Setting> all_settings(const Sample& sample, bool precisions);
 
 /// For every sample its settings, such that each pair of (sample, ranks), (sample, split), (sample,

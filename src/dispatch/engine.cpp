@@ -2,12 +2,14 @@
 #include "dispatch/engine.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <shard/comm_counter.h>
 #include <shard/describe.h>
 #include <shard/error.h>
 #include <shard/patch.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "dispatch/gather_fallback.h"
@@ -50,6 +52,7 @@ class Execution {
     decision_ = decide();
     if (explanation) explain_moves(*explanation);
     is_copy_ |= decision_.is_copy;
+    if (info_.is_view || info_.changes_metadata) find_view_strides();
     localize();
     auto results = run_local();
     if (gathers_) cut_again(results);
@@ -82,6 +85,8 @@ class Execution {
   void wrap_results(const std::vector<IValue>& results);
   Tensor wrap_result(const Tensor& local, size_t index);
   SpecRef spec_for(const Tensor& local, const Layout& layout) const;
+  void find_view_strides();
+  void take_view_strides(ShardTensorImpl* impl, size_t index) const;
 
   const c10::OperatorHandle& op_;
   const OpInfo& info_;
@@ -93,9 +98,10 @@ class Execution {
   std::vector<IValue> originals_;  // of written arguments, else None
   std::vector<Written> written_;
   Decision decision_;
-  int64_t base_version_ = -1;  // of the first tensor argument
-  bool gathers_ = false;       // NOTE [Gather fallback]
-  bool is_copy_ = false;       // a view whose input had to move, or a view of such a copy
+  std::vector<std::vector<int64_t>> view_strides_;  // of every result
+  int64_t base_version_ = -1;                       // of the first tensor argument
+  bool gathers_ = false;                            // NOTE [Gather fallback]
+  bool is_copy_ = false;  // a view whose input had to move, or a view of such a copy
 };
 
 void Execution::collect_tensors() {
@@ -287,6 +293,7 @@ void Execution::finish_write(const Written& written) {
   if (!impl) return;
   if (info_.changes_metadata) {
     impl->set_local(local, spec_for(local, decision_.outputs[0]));
+    take_view_strides(impl, 0);
     return;
   }
   check<SpecMismatch>(local.sizes() == c10::IntArrayRef(impl->spec()->local_shape(mesh_.rank())),
@@ -315,6 +322,34 @@ SpecRef Execution::spec_for(const Tensor& local, const Layout& layout) const {
   return ShardTensorSpec::make(mesh_.layout_ref(), layout.placement, shape, layout.partition);
 }
 
+/// NOTE [Strides of views]
+/// A view has the strides that LibTorch gives to a view of the wrapper. Those of the local views
+/// would differ between ranks where a slice takes all of one shard and a part of the next, or where
+/// a shard has one row only, and with them what contiguous() and reshape() do: an alias here, a
+/// copy there.
+void Execution::find_view_strides() {
+  Stack call(stack_->begin() + static_cast<std::ptrdiff_t>(begin_), stack_->end());
+  for (auto& argument : call) {
+    map_tensors(argument, [](const Tensor& t) {
+      return at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta));
+    });
+  }
+  try {
+    op_.callBoxed(&call);
+  } catch (const c10::Error&) {
+    return;  // they do not allow the view: whether the local ones do, the op itself finds out
+  }
+  for (const auto& result : call) {
+    for_each_tensor(result,
+                    [&](const Tensor& view) { view_strides_.push_back(view.strides().vec()); });
+  }
+}
+
+void Execution::take_view_strides(ShardTensorImpl* impl, size_t index) const {
+  if (index >= view_strides_.size()) return;
+  impl->set_sizes_and_strides(impl->spec()->global_shape(), view_strides_[index]);
+}
+
 Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   const auto& outputs = decision_.outputs;
   const auto& layout = outputs[std::min(index, outputs.size() - 1)];
@@ -326,8 +361,12 @@ Tensor Execution::wrap_result(const Tensor& local, size_t index) {
     is_copy_ = true;  // autograd follows the outermost level's versions: the mark belongs there
     inner->mark_copy(-1);
   }
-  Tensor result = wrap(local, mesh_, spec_for(local, layout));
-  if (is_copy_ && info_.is_view) impl_of(result)->mark_copy(base_version_);
+  const bool is_alias = info_.is_view && !is_copy_;
+  const auto spec = spec_for(local, layout);
+  Tensor result = wrap(is_alias ? local : in_common_order(local, *spec), mesh_, spec);
+  auto* impl = impl_of(result);
+  if (is_alias) take_view_strides(impl, index);
+  if (is_copy_ && info_.is_view) impl->mark_copy(base_version_);
   return result;
 }
 
@@ -345,6 +384,14 @@ void Execution::wrap_results(const std::vector<IValue>& results) {
 }
 
 }  // namespace
+
+Tensor in_common_order(const Tensor& local, const ShardTensorSpec& spec) {
+  if (!spec.is_shard() || local.is_contiguous()) return local;
+  const auto& pieces = spec.partition();
+  const bool has_thin_ones =
+      std::any_of(pieces.begin(), pieces.end(), [](int64_t size) { return size <= 1; });
+  return has_thin_ones ? local.contiguous() : local;
+}
 
 void dispatch_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto& info = op_info(op);

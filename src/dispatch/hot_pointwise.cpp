@@ -95,7 +95,8 @@ struct Hot<Op, Tensor(Args...)> {
       return call_boxed(&dispatch_fallback, detail::handle<Op>(), keys, args...);
     }
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return wrap(Op::call(local(args)...), alike.first().mesh(), alike.first().spec());
+    const auto& spec = alike.first().spec();
+    return wrap(in_common_order(Op::call(local(args)...), *spec), alike.first().mesh(), spec);
   }
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed kernels for `view`, which models call as often as elementwise ops. Marked copies go the
-// boxed way.
+// Typed kernels for `view`, which models call as often as elementwise ops. Marked copies and levels
+// with others inside, whose view may have to move, go the boxed way.
 #include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <shard/patch.h>
 #include <torch/library.h>
@@ -37,21 +38,22 @@ SpecRef viewed_spec(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
 Tensor view_dispatch(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef symbolic) {
   const auto* impl = impl_of(x);
   SpecRef spec;
-  if (impl->copied_at_version() < 0 && !detail::is_intercepted()) {
+  const bool is_innermost = !impl_of(impl->local());
+  if (is_innermost && impl->copied_at_version() < 0 && !detail::is_intercepted()) {
     spec =
         viewed_spec(*impl->spec(), at::infer_size_dv(C10_AS_INTARRAYREF_SLOW(symbolic), x.numel()));
   }
   if (!spec) return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
   const at::AutoDispatchBelowADInplaceOrView guard;
   const auto local = spec->local_shape(impl->mesh().rank());
-  Tensor view = View::call(impl->local(), c10::fromIntArrayRefSlow(local));
-  const auto* inner = impl_of(view);
-  const bool is_copy = inner && (inner->copied_at_version() >= 0 ||
-                                 (spec->is_shard() && is_cut_along(view, spec->shard_dim())));
-  if (is_copy) [[unlikely]] {
-    return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
+  Tensor view = wrap(View::call(impl->local(), c10::fromIntArrayRefSlow(local)), impl->mesh(),
+                     std::move(spec));
+  auto* result = impl_of(view);  // NOTE [Strides of views]
+  if (!(result->is_contiguous() && impl->is_contiguous())) {
+    const auto strides = at::detail::computeStride(x.sizes(), x.strides(), result->sizes());
+    if (strides) result->set_sizes_and_strides(result->spec()->global_shape(), *strides);
   }
-  return wrap(std::move(view), impl->mesh(), std::move(spec));
+  return view;
 }
 
 TORCH_LIBRARY_IMPL(aten, DeferredInit, m) { m.impl("view", view_function); }

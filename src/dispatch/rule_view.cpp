@@ -17,11 +17,12 @@ struct Group {
   size_t in_end = 0, in_begin = 0, out_begin = 0, out_end = 0;
 };
 
-/// Grows the smaller side until both products agree; false when they do not.
+/// Grows the smaller side until both products agree; false when they do not, or are zero.
 bool close_group(Group& group, c10::IntArrayRef in, c10::IntArrayRef out) {
   int64_t in_product = in[group.in_end++];
   int64_t out_product = group.out_end < out.size() ? out[group.out_end++] : 1;
   while (in_product != out_product) {
+    if (in_product == 0 || out_product == 0) return false;
     if (in_product < out_product && group.in_end < in.size()) {
       in_product *= in[group.in_end++];
     } else if (group.out_end < out.size()) {
@@ -30,11 +31,11 @@ bool close_group(Group& group, c10::IntArrayRef in, c10::IntArrayRef out) {
       return false;
     }
   }
-  return true;
+  return in_product != 0;
 }
 
-/// The group of `dim`; none where sizes of zero leave it open how the dims match.
-std::optional<Group> group_of(size_t dim, c10::IntArrayRef in, c10::IntArrayRef out) {
+/// The group of `dim`, from the first dims on; none when a size of zero comes before.
+std::optional<Group> group_from_the_front(size_t dim, c10::IntArrayRef in, c10::IntArrayRef out) {
   Group group;
   do {
     group.in_begin = group.in_end;
@@ -47,6 +48,21 @@ std::optional<Group> group_of(size_t dim, c10::IntArrayRef in, c10::IntArrayRef 
     ++group.out_end;
   }
   return group;
+}
+
+std::vector<int64_t> reversed(c10::IntArrayRef sizes) { return {sizes.rbegin(), sizes.rend()}; }
+
+/// The group of `dim`; none where sizes of zero leave it open how the dims match. An inner level
+/// has such sizes at the places without rows, and must decide there as at the others: what stands
+/// behind the zero is matched from the last dims on.
+std::optional<Group> group_of(size_t dim, c10::IntArrayRef in, c10::IntArrayRef out) {
+  if (const auto group = group_from_the_front(dim, in, out)) return group;
+  const auto found = group_from_the_front(in.size() - 1 - dim, reversed(in), reversed(out));
+  if (!found) return std::nullopt;
+  return Group{.in_end = in.size() - found->in_begin,
+               .in_begin = in.size() - found->in_end,
+               .out_begin = out.size() - found->out_end,
+               .out_end = out.size() - found->out_begin};
 }
 
 int64_t product(c10::IntArrayRef sizes, size_t begin, size_t end) {

@@ -78,6 +78,7 @@ ShardTensorImpl::ShardTensorImpl(at::Tensor local, DeviceMesh mesh, SpecRef spec
 // NOTE [Strides of the wrapper]
 // The local tensor's stride *order* (zeros and gaps kept) over the global sizes, so that
 // is_contiguous(format), suggest_memory_format() and contiguous() decide as for the local tensor.
+// They must decide alike on every rank: views have strides of their own (NOTE [Strides of views]).
 void ShardTensorImpl::set_geometry(c10::IntArrayRef global_shape) {
   if (local_.is_contiguous()) {
     set_sizes_contiguous(global_shape);
@@ -127,6 +128,7 @@ template <class Version>
 c10::intrusive_ptr<c10::TensorImpl> ShardTensorImpl::copy(Version&& version,
                                                           bool allow_metadata_change) const {
   auto result = c10::make_intrusive<ShardTensorImpl>(local_, mesh_, spec_);
+  if (result->strides() != strides()) result->set_sizes_and_strides(sizes(), strides());
   result->copied_at_version_ = copied_at_version_;
   result->set_version_counter(std::forward<Version>(version));
   result->set_allow_tensor_metadata_change(allow_metadata_change);
@@ -153,7 +155,7 @@ void ShardTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& so
   spec_ = other->spec_;
   mesh_ = other->mesh_;
   copied_at_version_ = other->copied_at_version_;
-  set_geometry(spec_->global_shape());
+  set_sizes_and_strides(other->sizes(), other->strides());
 }
 
 }  // namespace shard

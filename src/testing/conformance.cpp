@@ -115,21 +115,38 @@ std::string judge(const Reference& reference, const Scatter& scatter) {
   return text;
 }
 
+Partition pieces_of(int64_t n, int parts, const std::string& name) {
+  for (auto& [split, partition] : splits(n, parts)) {
+    if (split == name) return std::move(partition);
+  }
+  raise<ConfigError>("conformance", "split: got '", name,
+                     "'; expected one of splits(). Correct the setting.");
+}
+
+/// One a mesh dim of a 2 x 2 mesh; where both cut one tensor dim, the first has all four pieces.
+std::vector<Partition> grid_pieces(const Input& input, const Placements& placements,
+                                   const std::string& split) {
+  const bool cut_one_dim = placements[0] == placements[1];
+  std::vector<Partition> pieces(2);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (!placements[i].is_shard() || (cut_one_dim && i > 0)) continue;
+    pieces[i] = pieces_of(input.whole.size(placements[i].dim()), cut_one_dim ? 4 : 2, split);
+  }
+  return pieces;
+}
+
 Scatter scatter_of(const World& world, const Setting& setting) {
   if (setting.grid >= 0) {
     return [mesh = world.mesh({{"a", 2}, {"b", 2}}), setting](const Input& input) {
-      return scatter_tensor(input.whole.detach(), 0, mesh,
-                            grid_way(setting.grid).placements(input));
+      const auto placements = grid_way(setting.grid).placements(input);
+      return scatter_tensor(input.whole.detach(), 0, mesh, placements,
+                            grid_pieces(input, placements, setting.split));
     };
   }
   return [mesh = world.mesh(), setting](const Input& input) {
-    for (const auto& [split, partition] :
-         splits(input.whole.size(input.shard_dim), setting.ranks)) {
-      if (split != setting.split) continue;
-      return scatter_tensor(input.whole.detach(), 0, mesh, {Shard(input.shard_dim)}, partition);
-    }
-    raise<ConfigError>("conformance", "split: got '", setting.split,
-                       "'; expected one of splits(). Correct the setting.");
+    return scatter_tensor(
+        input.whole.detach(), 0, mesh, {Shard(input.shard_dim)},
+        pieces_of(input.whole.size(input.shard_dim), setting.ranks, setting.split));
   };
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "testing/outcome.h"
 
+#include <shard/describe.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -46,6 +47,34 @@ void compare(std::ostringstream& text, const std::string& what, const Tensor& go
   text << "\n";
 }
 
+/// Whether the gradient of a ShardTensor lies like it, piece for piece, and that of a plain tensor
+/// is plain.
+bool lies_like(const Tensor& gradient, const Tensor& leaf) {
+  if (!is_shard_tensor(leaf)) return !is_shard_tensor(gradient);
+  if (!is_shard_tensor(gradient)) return false;
+  const ShardTensor a(gradient);
+  const ShardTensor b(leaf);
+  Placements placements = b.placements();  // the gradient of a pending sum is whole
+  for (auto& placement : placements) {
+    if (placement.is_partial()) placement = Replicate();
+  }
+  if (a.placements() != placements) return false;
+  for (int64_t dim = 0; dim < leaf.dim(); ++dim) {
+    if (a.partition(dim) != b.partition(dim)) return false;
+  }
+  return true;
+}
+
+std::string misplaced_of(const std::vector<Tensor>& gradients, const std::vector<Tensor>& leaves) {
+  std::ostringstream text;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (!gradients[i].defined() || lies_like(gradients[i], leaves[i])) continue;
+    text << "  gradient of differentiable input " << i << " lies otherwise than the input: got "
+         << describe(gradients[i]) << "; expected it to lie as " << describe(leaves[i]) << "\n";
+  }
+  return text.str();
+}
+
 /// What float32 arithmetic does to a tensor, times four; at most one percent.
 double rounding(const Tensor& plain, const Tensor& exact) {
   if (!plain.defined() || !exact.defined() || !plain.is_floating_point()) return 0;
@@ -84,6 +113,7 @@ Outcome outcome_of(const Function& function, const std::vector<Tensor>& argument
   const auto gradients = torch::autograd::grad({weighted_sum(y)}, leaves, {}, true,
                                                derivatives.second, /*allow_unused=*/true);
   outcome.gradients = whole_copies(gradients);
+  outcome.misplaced = misplaced_of(gradients, leaves);
   if (!derivatives.second) return outcome;
   const Tensor penalty = sum_of_squares(gradients);
   if (penalty.defined()) {
@@ -97,6 +127,7 @@ Outcome outcome_of(const Function& function, const std::vector<Tensor>& argument
 
 std::string difference(const Outcome& got, const Outcome& want, const Allowance& allowance) {
   std::ostringstream text;
+  text << got.misplaced;
   compare(text, "output", got.output, want.output, allowance.output());
   if (got.gradients.size() != want.gradients.size() ||
       got.penalty_gradients.size() != want.penalty_gradients.size()) {

@@ -42,8 +42,9 @@ int grid_ways(Check::Grid grid) {
 using Pair = std::tuple<int, std::string, int, std::string>;
 
 std::vector<Pair> pairs_of(size_t sample, const Setting& setting) {
+  const std::string split = setting.grid < 0 ? setting.split : "grid " + setting.split;
   const std::vector<std::string> values{std::to_string(sample), std::to_string(setting.ranks),
-                                        setting.split, std::to_string(setting.grid),
+                                        split, std::to_string(setting.grid),
                                         c10::toString(setting.dtype)};
   std::vector<Pair> pairs;
   for (size_t a = 0; a < values.size(); ++a) {
@@ -70,7 +71,7 @@ std::pair<int, int> gain(const std::set<Pair>& covered, const std::vector<Pair>&
 std::string Setting::text() const {
   std::ostringstream text;
   if (grid >= 0) {
-    text << grid_way(grid).name;
+    text << grid_way(grid).name << ", " << split;
   } else {
     text << ranks << " ranks, " << split;
   }
@@ -97,6 +98,7 @@ std::vector<std::pair<std::string, Partition>> splits(int64_t n, int ranks) {
   auto empty_last = rest_over(0, ranks - 1);
   empty_last.push_back(0);
   result.emplace_back("empty-last", empty_last);
+  result.emplace_back("chunks", chunk_partition(n, ranks));
   return result;
 }
 
@@ -106,11 +108,13 @@ std::vector<Setting> all_settings(const Sample& sample, bool precisions) {
   for (const auto dtype : precisions ? precisions_of(sample) : as_it_is) {
     for (const int ranks : sample.check.ranks) {
       for (const auto& [split, partition] : splits(8, ranks)) {
-        result.push_back({ranks, split, -1, dtype});
+        if (split != "chunks") result.push_back({ranks, split, -1, dtype});
       }
     }
     for (int way = 0; way < grid_ways(sample.check.grid); ++way) {
-      result.push_back({4, "even", way, dtype});
+      for (const char* split : {"even", "uneven", "empty-first"}) {
+        result.push_back({4, split, way, dtype});
+      }
     }
   }
   return result;

@@ -124,6 +124,16 @@ TEST(ThreadFailures, ARankThatReturnsEarlyIsNamed) {
               HasSubstr("[barrier] rank 1 has returned from the rank function while rank"));
 }
 
+TEST(ThreadFailures, ARankThatReturnsBeforeAGroupsFirstOperationIsNamed) {
+  const auto raised = raised_by(4, [](World& world) {
+    const DeviceMesh mesh = world.mesh({{"ddp", 2}, {"domain", 2}});
+    if (world.rank() == 3) return;
+    if (world.rank() == 2) mesh.comm("domain").barrier();
+  });
+  EXPECT_EQ(raised.types[2], "PeerFailed");
+  EXPECT_THAT(raised.texts[2], HasSubstr("rank 3 has returned from the rank function"));
+}
+
 TEST(ThreadFailures, RanksMayReturnAsSoonAsTheirPartIsDone) {
   run_ranks(4, [](World& world) {
     torch::Tensor tensor = torch::ones({10000});

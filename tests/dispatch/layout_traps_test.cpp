@@ -134,6 +134,22 @@ TEST(PendingSum, ANumberIsAddedOnce) {
   });
 }
 
+TEST(PendingSum, IsWholeWhenItIsUsedAtOnce) {
+  run_ranks(2, [](World& world) {
+    const auto x = scatter_tensor(torch::arange(10.), 0, world.mesh(), {Shard(0)});
+    const auto sum = [&] { return x.sum(); };
+    EXPECT_EQ(ShardTensor(sum().to(at::kDouble)).full().item<double>(), 45);
+    EXPECT_EQ(sum().to(at::kLong).item<int64_t>(), 45);
+    EXPECT_EQ(sum().clone().item<double>(), 45);
+    EXPECT_EQ(ShardTensor(sum()).full().item<double>(), 45);
+    Tensor copy = torch::zeros({});
+    copy.copy_(sum());
+    EXPECT_EQ(copy.item<double>(), 45);
+    EXPECT_EQ(sum().exp().log().item<float>(), torch::tensor(45.).exp().log().item<float>());
+    EXPECT_EQ((sum() > 40).item<bool>(), true);
+  });
+}
+
 TEST(PendingSum, NormsAreOfTheSum) {
   run_ranks(2, [](World& world) {
     const Tensor mine = world.is_root() ? torch::tensor({1., 3.}) : torch::tensor({2., 1.});
@@ -197,6 +213,33 @@ TEST(Gradients, OfShardedAndPlainParametersAreClippedTogether) {
       EXPECT_LE(relative_error(plain, want_b), 1e-12);
     });
   }
+}
+
+/// One norm of parameters that lie differently over one mesh. Over two meshes there is none: every
+/// rank refuses it and leaves the gradients alone.
+TEST(Gradients, AreClippedTogetherOnOneMeshOnly) {
+  const Tensor a = torch::randn({6, 2}, at::kDouble);
+  const Tensor b = torch::randn({3, 5}, at::kDouble);
+  const auto clipped = [](Tensor first, Tensor second) {
+    first.requires_grad_();
+    second.requires_grad_();
+    (first * first).sum().backward();
+    (second * second).sum().backward();
+    torch::nn::utils::clip_grad_norm_({first, second}, 0.5);
+    return std::pair(first.grad(), second.grad());
+  };
+  const auto want = clipped(a.clone(), b.clone());
+  run_ranks(4, [&](World& world) {
+    const auto mesh = world.mesh(grid(2, 2));
+    const auto x = scatter_tensor(a, 0, mesh, {Shard(0), Shard(1)});
+    const auto got = clipped(x, scatter_tensor(b, 0, mesh, {Replicate(), Shard(1)}));
+    EXPECT_LE(relative_error(ShardTensor(got.first).full(), want.first), 1e-12);
+    EXPECT_LE(relative_error(ShardTensor(got.second).full(), want.second), 1e-12);
+
+    const auto y = scatter_tensor(b, 0, mesh["b"], {Shard(1)});
+    EXPECT_THROW(clipped(x.detach().clone(), y), SpecMismatch);
+    EXPECT_LE(relative_error(ShardTensor(y.grad()).full(), 2 * b), 0);
+  });
 }
 
 TEST(Gradients, OfAMeanLossDoNotDependOnTheShapeOfTheMesh) {

@@ -137,6 +137,65 @@ TEST(Levels, APlaceWithoutRowsViewsLikeTheOthers) {
   });
 }
 
+/// A function of one tensor whose first place along "a" or "b" may have nothing: value and
+/// gradient.
+void expect_equal_with_empty_places(const Tensor& whole, const Placements& placements,
+                                    const std::function<Tensor(const Tensor&)>& function) {
+  const auto run = [&](Tensor x) {
+    x.requires_grad_();
+    const Tensor y = function(x);
+    (y * y.detach().cos()).sum().backward();
+    return std::pair(y.detach(), x.grad());
+  };
+  const auto want = run(whole.clone());
+  const auto cuts = [&](const Placement& placement) {
+    const int64_t n = whole.size(placement.dim());
+    return std::vector<Partition>{{n, 0}, {0, n}, {1, n - 1}, {n - 1, 1}};
+  };
+  on_a_grid([&](const DeviceMesh& mesh) {
+    for (const auto& first : cuts(placements[0])) {
+      for (const auto& second : cuts(placements[1])) {
+        const auto got = run(scatter_tensor(whole, 0, mesh, placements, {first, second}));
+        expect_full(got.first, want.first);
+        expect_full(got.second, want.second);
+      }
+    }
+  });
+}
+
+TEST(Levels, SpreadWhereAPlaceHasNothing) {
+  const Tensor whole = d({2, 3, 8});
+  for (const Placements& placements : {Placements{Shard(1), Shard(2)}, {Shard(2), Shard(0)}}) {
+    expect_equal_with_empty_places(whole, placements, [](const Tensor& x) { return x.var(); });
+    expect_equal_with_empty_places(whole, placements, [](const Tensor& x) { return x.std(1); });
+    expect_equal_with_empty_places(whole, placements, [](const Tensor& x) {
+      return std::get<0>(at::var_mean(x, {1, 2}));
+    });
+  }
+}
+
+TEST(Levels, ViewsWhereAPlaceHasNothing) {
+  expect_equal_with_empty_places(d({18, 4}), {Shard(0), Shard(1)}, [](const Tensor& x) {
+    return x.view({6, 3, 4});
+  });
+  expect_equal_with_empty_places(d({6, 3, 4}), {Shard(0), Shard(2)}, [](const Tensor& x) {
+    return x.reshape({1, 18, 4});
+  });
+  expect_equal_with_empty_places(d({2, 8, 6}), {Shard(1), Shard(2)}, [](const Tensor& x) {
+    return x.transpose(1, 2).reshape({12, 8});
+  });
+}
+
+TEST(Levels, ProductsAndNormalizationsWhereAPlaceHasNothing) {
+  const Tensor w = d({5, 4});
+  expect_equal_with_empty_places(d({2, 4, 6, 3}), {Shard(1), Shard(2)}, [&](const Tensor& x) {
+    return at::einsum("bchw,dc->bdhw", {x, w});
+  });
+  expect_equal_with_empty_places(d({4, 3, 4, 5}), {Shard(0), Shard(3)}, [](const Tensor& x) {
+    return at::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-3, false);
+  });
+}
+
 TEST(Levels, WhatIsMovedLiesAlikeAtEveryPlace) {
   const Tensor whole = d({7, 6, 4});
   const Tensor matrix = d({9, 5});

@@ -364,11 +364,23 @@ TEST(Convolution, OneRankIsBitEqualToPlainAndSendsNothing) {
 TEST(Convolution, DomainOfOneRankInALargerMesh) {
   run_ranks(2, [](World& world) {
     const auto domain = world.mesh({{"ddp", 2}, {"domain", 1}})["domain"];
-    const Tensor whole = torch::ones({1, 2, 6, 5});
-    const Tensor w = torch::ones({3, 2, 3, 3});
+    manual_seed(12);
+    const Tensor whole = torch::randn({1, 2, 6, 5});
+    const Tensor filter = torch::randn({3, 2, 3, 3});
+    const auto step = [&](Tensor x) {
+      Tensor w = filter.clone().requires_grad_();
+      x.requires_grad_();
+      const Tensor y = torch::max_pool2d(torch::conv2d(x, w, {}, 1, 1), 2);
+      y.square().sum().backward();
+      return Tensors{y.detach(), x.grad(), w.grad()};
+    };
+    const auto want = step(whole.clone());
     const CommCounter counter;
-    const Tensor y = torch::conv2d(scatter_tensor(whole, 0, domain, {Shard(2)}), w, {}, 1, 1);
-    EXPECT_TRUE(torch::equal(ShardTensor(y).local(), torch::conv2d(whole, w, {}, 1, 1)));
+    const auto got = step(scatter_tensor(whole, 0, domain, {Shard(2)}));
+    for (size_t i = 0; i < want.size(); ++i) {
+      const Tensor mine = is_shard_tensor(got[i]) ? ShardTensor(got[i]).local() : got[i];
+      EXPECT_TRUE(torch::equal(mine, want[i])) << i;
+    }
     EXPECT_EQ(counter.calls(), 0);
   });
 }

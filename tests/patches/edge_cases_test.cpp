@@ -2,26 +2,15 @@
 // The situations in which sharded tensor libraries are known to refuse, to abort or to be silently
 // wrong: strides that do not match the kernel, losses over uneven shards, boundaries inside a view,
 // ... Every one on 1 to 4 ranks and on even, uneven, one-row and empty shards.
-#include <support/samples.h>
+#include "patches/edge_cases.h"
+
 #include <torch/torch.h>
 
-#include <initializer_list>
-
-namespace shard::testing {
+namespace shard::testing::edge_cases {
 namespace {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
-using torch::indexing::Slice;
-using Tensors = std::vector<Tensor>;
-using Unary = std::function<Tensor(const Tensor&)>;
-using Sizes = std::vector<int64_t>;
-
-Tensor d(Sizes sizes) { return torch::randn(sizes, at::kDouble); }
-
-Sample of(const std::string& name, const Tensor& x, int64_t dim, const Unary& f, Check check = {}) {
-  return {name, {sharded(x, dim)}, [f](const Tensors& t) { return f(t[0]); }, check};
-}
 
 // ---- convolution
 
@@ -75,6 +64,8 @@ std::vector<Sample> convolutions() {
       conv("k7_p3_halo_larger_than_the_shard", {.kernel = {7, 7}, .padding = {3, 3}}, 8),
       conv("k3_p1_one_row_a_rank", {.padding = {1, 1}}, 4),
       conv("k3_p1_cut_in_the_batch", {.padding = {1, 1}}, 6, 0, 5, 8),
+      conv("k7_s2_p3_cut_in_the_batch", {.kernel = {7, 7}, .stride = {2, 2}, .padding = {3, 3}}, 9,
+           0, 8, 5),
       conv("k3_p1_cut_in_the_channels", {.padding = {1, 1}}, 8, 1),
       conv("k3_p1_cut_in_the_columns", {.padding = {1, 1}}, 6, 3, 16),
       {"unbatched",
@@ -340,4 +331,4 @@ std::vector<Sample> others() {
 SHARD_SAMPLES(OtherEdges, others());
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::edge_cases

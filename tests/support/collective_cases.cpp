@@ -43,7 +43,7 @@ Tensor strided(at::IntArrayRef sizes, at::ScalarType dtype = torch::kFloat) {
 #define EXPECT_SAME(a, b) EXPECT_TRUE(at::equal((a), (b))) << (a) << "\n" << (b)
 
 // 2500 doubles and 5000 floats exceed the size up to which all_reduce gathers everything.
-const std::vector<int64_t> kCounts{0, 1, 7, 129, 5003};
+const std::vector<int64_t> kCounts{0, 1, 2, 5, 129, 5003};
 
 void reduce_every_dtype(const Communicator& comm) {
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16,
@@ -56,6 +56,15 @@ void reduce_every_dtype(const Communicator& comm) {
           << dtype << " of " << count;
     }
   }
+}
+
+/// Many blocks on every rank, the last one short.
+void reduce_a_long_tensor(const Communicator& comm) {
+  const std::vector<int64_t> sizes{100003};
+  Tensor tensor = contribution(comm.rank(), sizes, torch::kFloat);
+  comm.all_reduce(tensor);
+  EXPECT_TRUE(at::equal(
+      tensor, reduced_in_rank_order(contributions(comm, sizes, torch::kFloat), ReduceOp::Sum)));
 }
 
 void reduce_with_every_op(const Communicator& comm) {
@@ -350,6 +359,7 @@ void work_in_every_autograd_mode(const Communicator& comm) {
 const std::vector<CollectiveCase>& collective_cases() {
   static const std::vector<CollectiveCase> cases{
       {"reduce_every_dtype", reduce_every_dtype},
+      {"reduce_a_long_tensor", reduce_a_long_tensor},
       {"reduce_with_every_op", reduce_with_every_op},
       {"refuse_undefined_reductions", refuse_undefined_reductions},
       {"propagate_nan_in_max_and_min", propagate_nan_in_max_and_min},

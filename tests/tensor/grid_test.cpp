@@ -66,6 +66,40 @@ TEST(Grid, FromLocalAgreesOnSizesAlongEveryDim) {
   });
 }
 
+/// A function of local parts only, wrapped again: sizes are added up over both mesh dims.
+TEST(Grid, FromLocalOfADimThatTwoMeshDimsCut) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const Tensor whole = torch::arange(20., torch::kDouble).view({10, 2});
+    for (const Partition& pieces : {Partition{3, 2, 3, 2}, {1, 0, 7, 2}}) {
+      Tensor x =
+          scatter_tensor(whole, 0, mesh, {Shard(0), Shard(0)}, std::vector<Partition>{pieces, {}})
+              .requires_grad_();
+      const ShardTensor y(from_local(ShardTensor(x).local().square(), mesh, {Shard(0), Shard(0)}));
+      EXPECT_EQ(y.tensor().sizes(), (at::IntArrayRef{10, 2}));
+      EXPECT_EQ(y.partition(0), pieces);
+      EXPECT_TRUE(torch::equal(y.full(), whole.square()));
+      y.tensor().sum().backward();
+      EXPECT_TRUE(torch::equal(ShardTensor(x.grad()).full(), 2 * whole));
+    }
+  });
+}
+
+/// Cutting a second dim while the first one stays cut unevenly.
+TEST(Grid, ASecondCutKeepsTheFirst) {
+  run_ranks(4, [](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const Tensor whole = torch::randn({4, 100, 64});
+    const ShardTensor x(scatter_tensor(whole, 0, mesh, {Shard(1), Replicate()},
+                                       std::vector<Partition>{{70, 30}, {}}));
+    const auto y = x.redistribute({Shard(1), Shard(2)});
+    EXPECT_EQ(y.partition(1), (Partition{70, 30}));
+    const int64_t rows = mesh.coordinate("a") == 0 ? 70 : 30;
+    EXPECT_EQ(y.local().sizes(), (at::IntArrayRef{4, rows, 32}));
+    EXPECT_TRUE(torch::equal(y.full(), whole));
+  });
+}
+
 TEST(Grid, RefusesWhatDoesNotFitTheMesh) {
   run_ranks(4, [](World& world) {
     const auto mesh = world.mesh({{"a", 2}, {"b", 2}});

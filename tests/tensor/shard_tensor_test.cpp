@@ -33,12 +33,22 @@ TEST(Scatter, OnlyTheSourceNeedsTheTensor) {
   }
 }
 
-TEST(Scatter, MoreRanksThanRowsLeavesSomeEmpty) {
-  run_ranks(4, [](World& world) {
-    const auto whole = torch::arange(3);
-    EXPECT_TRUE(
-        ShardTensor(scatter_tensor(whole, 0, world.mesh(), {Shard(0)})).full().equal(whole));
-  });
+/// Sizes at which cutting into pieces of one size leaves the last ranks with nothing: fewer rows
+/// than ranks, one more, 5 over 4 and 9 over 8.
+TEST(Scatter, RowsThatDoNotReachEveryRank) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    run_ranks(ranks, [&](World& world) {
+      const auto mesh = world.mesh();
+      for (const int64_t n : {0, 1, ranks - 1, ranks, ranks + 1}) {
+        const auto whole = torch::arange(2 * n).view({n, 2});
+        for (const Partition& partition : {Partition{}, chunk_partition(n, ranks)}) {
+          const ShardTensor x(scatter_tensor(whole, 0, mesh, {Shard(0)}, partition));
+          EXPECT_TRUE(x.full().equal(whole)) << n << " over " << ranks;
+          EXPECT_TRUE(ShardTensor(x.tensor() * 2 + 1).full().equal(whole * 2 + 1));
+        }
+      }
+    });
+  }
 }
 
 TEST(Scatter, ErrorsAreTheSameOnEveryRank) {

@@ -106,6 +106,18 @@ TEST(BrokenPatch, WithAnExtraScaleIsCaught) {
                 }));
 }
 
+TEST(Conformance, FailsGradientsThatLieOtherwiseThanTheirInputs) {
+  const auto report = conformance("moved", samples([](const Tensor& t) {
+                                    if (is_shard_tensor(t) && t.requires_grad()) {
+                                      t.register_hook([](const Tensor& g) {
+                                        return ShardTensor(g).redistribute({Replicate()}).tensor();
+                                      });
+                                    }
+                                    return t.exp();
+                                  }));
+  EXPECT_THAT(report.text(), HasSubstr("gradient of differentiable input 0 lies otherwise"));
+}
+
 TEST(Conformance, CountsRefusalsApart) {
   const auto report =
       conformance("aten::renorm", samples([](const Tensor& t) { return at::renorm(t, 2, 0, 1); }));
