@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // View ops: the local result is a true alias of the local input, so that in-place ops go through.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/view_as_real.h>
 #include <shard/patch.h>
 
 #include <numeric>
@@ -354,6 +355,17 @@ std::optional<Decision> unchanged(const OpCall& call) {
   return keep(call, call.tensor(0).layout());
 }
 
+/// A conjugated view has its imaginary parts nowhere in memory: their view is a copy.
+std::optional<Decision> view_as_real(const OpCall& call) {
+  auto decision = unchanged(call);
+  if (!innermost(call.tensor(0).tensor).is_conj()) return decision;
+  decision->is_copy = true;
+  decision->local = [](c10::ArrayRef<c10::IValue> arguments) {
+    return std::vector<c10::IValue>{at::view_as_real(arguments[0].toTensor().resolve_conj())};
+  };
+  return decision;
+}
+
 }  // namespace
 
 SHARD_PATCH(views) {
@@ -372,8 +384,8 @@ SHARD_PATCH(views) {
   add({"squeeze.dim", "squeeze_.dim"}, squeeze_dim, "any dim larger than 1");
   add({"squeeze.dims", "squeeze_.dims"}, squeeze_dims, "any dim larger than 1");
   add({"unsqueeze", "unsqueeze_"}, unsqueeze, "any dim");
-  add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view", "view_as_real"}, unchanged,
-      "any dim");
+  add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view"}, unchanged, "any dim");
+  patch.sized_rule("aten::view_as_real", view_as_real).shards("any dim");
   add({"view_as_complex"}, view_as_complex, "any dim but the last");
   add({"slice_backward"}, slice_backward, "any dim");
   add({"select_backward"}, select_backward, "any dim");
