@@ -18,6 +18,10 @@
 #include <string>
 #include <vector>
 
+namespace shard {
+class World;
+}
+
 namespace shard::testing {
 
 /// One argument of a function under test: the whole tensor and how it is passed.
@@ -46,6 +50,7 @@ struct Check {
   /// Samples whose floating-point inputs are all float32, or all float64, are run in both. False
   /// where the function itself fixes the precision.
   bool both_precisions = true;
+};
 };
 
 /// One call of an op.
@@ -90,6 +95,12 @@ std::vector<std::vector<Setting>> pairwise_settings(const std::vector<Sample>& s
 
 /// Runs one sample in these settings, each on thread ranks of its own.
 Report compare_with_plain(const Sample& sample, const std::vector<Setting>& settings);
+
+/// The same on the ranks of `world`, thread ranks or processes; every setting is one of
+/// `world.size()` ranks (ConfigError). Every rank passes the same sample and settings. Collective;
+/// the same report on every rank.
+Report compare_with_plain(const Sample& sample, const std::vector<Setting>& settings,
+                          const World& world);
 
 enum class Cover : bool { Pairwise, Full };
 /// Every sample in the settings of a cover. `op` is for the report's text.

@@ -80,6 +80,12 @@ std::map<std::string, std::vector<Sample>>& samples_by_file() {
   return samples;
 }
 
+std::vector<std::string> patch_families() {
+  std::set<std::string> names;
+  for (const auto& listing : list_ops()) names.insert(listing.family);
+  return {names.begin(), names.end()};
+}
+
 std::vector<CoveredSample> covered(const char* file, const std::vector<Sample>& samples) {
   auto& own = samples_by_file()[std::filesystem::path(file).stem()];
   own.insert(own.end(), samples.begin(), samples.end());
