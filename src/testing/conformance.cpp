@@ -140,6 +140,7 @@ Report conformance(const std::string& op, const std::vector<Sample>& samples, Co
     report.add(compare_with_plain(sample, cover == Cover::Pairwise
                                               ? pairwise[i]
                                               : all_settings(sample, /*precisions=*/true)));
+    report.add(judge_costs(sample));
   }
   return report;
 }

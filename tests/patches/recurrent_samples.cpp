@@ -68,6 +68,8 @@ Sample sample(const std::string& name, const Options& o, at::Tensor x) {
   };
   Check check;
   check.double_backward = false;  // LibTorch's fused cells have none
+  if (o.dim != (o.batch_first ? 0 : 1)) check.traffic = 2.5;
+  if (batch == 1) check.holds_whole = "there is no other dim to cut";
   return {name, inputs, function, check};
 }
 

@@ -48,6 +48,14 @@ std::vector<std::string> patch_families();
 /// Calls the sample's function on copies of its whole inputs.
 void call_plain(const Sample& sample);
 
+/// The samples, of which those that are named may send so many times their tensors
+/// (Check::traffic).
+std::vector<Sample> with_traffic(std::vector<Sample> samples,
+                                 const std::map<std::string, double>& traffic);
+/// The samples, of which these ones may hold a whole tensor on every rank (Check::holds_whole).
+std::vector<Sample> with_whole(std::vector<Sample> samples, const std::string& reason,
+                               const std::vector<std::string>& names);
+
 using SampleTest = ::testing::TestWithParam<CoveredSample>;
 
 inline std::string name_of_sample(const ::testing::TestParamInfo<CoveredSample>& info) {
