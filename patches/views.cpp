@@ -280,17 +280,22 @@ Decision select_backward_of_a_row(const OpCall& call, const Layout& whole, int64
 std::optional<Decision> select_backward(const OpCall& call) {
   const auto sizes = call.integers(1);
   const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
+  const auto without_dim = [dim](const Layout& whole) {
+    return whole.is_shard() && dim < whole.dim() ? whole.moved_to(whole.dim() - 1) : whole;
+  };
+  Layout whole = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
+  if (whole.is_shard() && dim <= whole.dim()) whole = whole.moved_to(whole.dim() + 1);
   if (const auto remembered = remembered_layout(call.mesh(), sizes);
-      remembered && remembered->is_shard() && remembered->dim() == dim) {
+      remembered && remembered->is_shard()) {
+    whole = *remembered;
+  }
+  if (whole.is_shard() && whole.dim() == dim) {
     const int64_t row = call.integer(3);
-    return select_backward_of_a_row(call, *remembered,
+    return select_backward_of_a_row(call, whole,
                                     row < 0 ? row + sizes[static_cast<size_t>(dim)] : row);
   }
-  Layout input = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
-  Layout whole = input;
-  if (whole.is_shard() && dim <= whole.dim()) whole = whole.moved_to(whole.dim() + 1);
   Decision decision;
-  decision.inputs.push_back(input);
+  decision.inputs.push_back(without_dim(whole));
   decision.outputs.push_back(whole);
   decision.arguments.emplace_back(1, local_sizes(sizes, whole, call.mesh().rank()));
   return decision;
@@ -387,8 +392,8 @@ SHARD_PATCH(views) {
   add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view"}, unchanged, "any dim");
   patch.sized_rule("aten::view_as_real", view_as_real).shards("any dim");
   add({"view_as_complex"}, view_as_complex, "any dim but the last");
-  add({"slice_backward"}, slice_backward, "any dim");
-  add({"select_backward"}, select_backward, "any dim");
+  patch.sized_rule("aten::slice_backward", slice_backward).shards("any dim");
+  patch.sized_rule("aten::select_backward", select_backward).shards("any dim");
   add({"split_with_sizes", "unsafe_split_with_sizes"}, split_with_sizes, "any dim");
   add({"split.Tensor", "unsafe_split.Tensor"}, split, "any dim");
   add({"unbind.int"}, unbind, "any dim");

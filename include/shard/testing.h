@@ -18,6 +18,10 @@
 #include <string>
 #include <vector>
 
+namespace shard {
+class World;
+}
+
 namespace shard::testing {
 
 /// One argument of a function under test: the whole tensor and how it is passed.
@@ -46,6 +50,11 @@ struct Check {
   /// Samples whose floating-point inputs are all float32, or all float64, are run in both. False
   /// where the function itself fixes the precision.
   bool both_precisions = true;
+  /// How many times the cut tensors may travel (see judge_costs). 0: only halos, statistics,
+  /// gradients of weights, and inputs that are cut differently do.
+  double traffic = 0;
+  /// Why a rank may hold a whole tensor; empty: it may not.
+  std::string holds_whole = {};
 };
 
 /// One call of an op.
@@ -91,8 +100,26 @@ std::vector<std::vector<Setting>> pairwise_settings(const std::vector<Sample>& s
 /// Runs one sample in these settings, each on thread ranks of its own.
 Report compare_with_plain(const Sample& sample, const std::vector<Setting>& settings);
 
+/// The same on the ranks of `world`, thread ranks or processes; every setting is one of
+/// `world.size()` ranks (ConfigError). Every rank passes the same sample and settings. Collective;
+/// the same report on every rank.
+Report compare_with_plain(const Sample& sample, const std::vector<Setting>& settings,
+                          const World& world);
+
+/// What the sample costs on 4 even ranks of a 1-d mesh, forward and backward. It is enlarged along
+/// the dims that are cut, until halos and sums over a cut dim are small. It fails when
+/// - a rank makes an allocation of at least 60 % of the largest one of plain LibTorch for the whole
+///   or of the largest cut input, whichever is more (unless Check::holds_whole says why), or
+/// - all ranks together send more than Check::traffic + 1/4 times the bytes of the cut inputs (of
+///   the output, if that is larger). Besides, every weight's gradient may be summed over the ranks;
+///   of inputs that are cut differently all but the largest may become whole and their gradients be
+///   cut again.
+/// The report holds nothing but failures. A sample whose function cannot take larger inputs (it
+/// names sizes) or that is refused is not judged.
+Report judge_costs(const Sample& sample);
+
 enum class Cover : bool { Pairwise, Full };
-/// Every sample in the settings of a cover. `op` is for the report's text.
+/// Every sample in the settings of a cover, and its costs. `op` is for the report's text.
 Report conformance(const std::string& op, const std::vector<Sample>& samples,
                    Cover cover = Cover::Full);
 

@@ -42,7 +42,17 @@ std::vector<Sample> cases() {
       of("kthvalue", 1, [](const at::Tensor& t) { return std::get<0>(t.kthvalue(3, 1)).square(); }),
   };
 }
-SHARD_SAMPLES(AlongDim, cases());
+SHARD_SAMPLES(AlongDim, with_traffic(cases(), {{"cumsum", 1.5},
+                                               {"logcumsumexp", 3},
+                                               {"sort", 1.5},
+                                               {"sort_indices", 0.75},
+                                               {"argsort", 0.75},
+                                               {"topk", 1.5},
+                                               {"glu", 2.25},
+                                               {"median", 1.5},
+                                               {"median_keepdim", 1.5},
+                                               {"mode_of_integers", 0.75},
+                                               {"kthvalue", 1.5}}));
 
 /// Any op of the family along any dim.
 Sample random_sample(Random& r) {
@@ -50,12 +60,19 @@ Sample random_sample(Random& r) {
   const auto last = static_cast<int64_t>(sizes.size()) - 1;
   const int64_t along = r.integer(0, last);
   const int64_t kind = r.integer(0, 3);
-  return {"random", {sharded(r.tensor(sizes), r.integer(0, last))}, [=](const Tensors& t) {
-            if (kind == 0) return t[0].cumsum(along).square();
-            if (kind == 1) return std::get<0>(t[0].sort(along)).cumsum(along);
-            if (kind == 2) return t[0].logcumsumexp(along);
-            return std::get<0>(t[0].topk((t[0].size(along) + 1) / 2, along)).square();
-          }};
+  const Input input = sharded(r.tensor(sizes), r.integer(0, last));
+  const Function function = [=](const Tensors& t) {
+    if (kind == 0) return t[0].cumsum(along).square();
+    if (kind == 1) return std::get<0>(t[0].sort(along)).cumsum(along);
+    if (kind == 2) return t[0].logcumsumexp(along);
+    return std::get<0>(t[0].topk((t[0].size(along) + 1) / 2, along)).square();
+  };
+  Check check;
+  if (along == input.shard_dim) check.traffic = 3;
+  if (input.whole.numel() == sizes[static_cast<size_t>(along)]) {
+    check.holds_whole = "there is no other dim to cut";
+  }
+  return {"random", {input}, function, check};
 }
 SHARD_RANDOM_SAMPLES(RandomAlongDim, random_sample);
 

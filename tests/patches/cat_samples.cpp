@@ -86,7 +86,7 @@ std::vector<Sample> cases() {
   };
 }
 
-SHARD_SAMPLES(Cat, cases());
+SHARD_SAMPLES(Cat, with_traffic(cases(), {{"along_the_sharded_dim", 2.25}}));
 
 /// Two to four tensors, also empty ones, one after the other or stacked.
 Sample random_sample(Random& r) {
@@ -102,9 +102,10 @@ Sample random_sample(Random& r) {
                          ? weight(r.tensor(own))
                          : sharded(r.tensor(own), r.integer(0, last)));
   }
-  return {"random", inputs, [=](const std::vector<at::Tensor>& t) {
-            return stacks ? at::stack(t, along).square() : at::cat(t, along).square();
-          }};
+  const Function function = [=](const Tensors& t) {
+    return stacks ? at::stack(t, along).square() : at::cat(t, along).square();
+  };
+  return {"random", inputs, function, Check{.traffic = 2.25}};
 }
 SHARD_RANDOM_SAMPLES(RandomCat, random_sample);
 

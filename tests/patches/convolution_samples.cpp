@@ -38,7 +38,7 @@ Options geometry(int64_t stride, int64_t padding, int64_t dilation = 1) {
   return Options().stride(stride).padding(padding).dilation(dilation);
 }
 
-std::vector<Sample> geometries() {
+std::vector<Sample> geometry_cases() {
   torch::manual_seed(2);
   return {
       conv_case("kernel_3_same", 3, geometry(1, 1)),
@@ -73,9 +73,15 @@ std::vector<Sample> geometries() {
       conv_case("string_padding_same_odd_kernel", 3, Options().padding(torch::kSame)),
   };
 }
+
+std::vector<Sample> geometries() {
+  return with_whole(geometry_cases(),
+                    "cut channels move to another dim: with the halo nearly whole",
+                    {"sharded_by_channels"});
+}
 SHARD_SAMPLES(Conv2d, geometries());
 
-std::vector<Sample> layouts() {
+std::vector<Sample> layout_cases() {
   torch::manual_seed(3);
   const auto conv2d = [](Options options) {
     return [options](const Tensors& t) { return F::conv2d(t[0], t[1], options); };
@@ -130,6 +136,11 @@ std::vector<Sample> layouts() {
          return torch::conv2d(torch::conv2d(t[0], t[1], {}, 2, 1).tanh(), t[2], {}, 1, 1);
        }},
   };
+}
+
+std::vector<Sample> layouts() {
+  return with_whole(with_traffic(layout_cases(), {{"sharded_weight_is_used_whole", 2.25}}),
+                    "every rank needs the whole filter", {"sharded_weight_is_used_whole"});
 }
 SHARD_SAMPLES(ConvolutionLayout, layouts());
 

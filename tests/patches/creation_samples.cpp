@@ -49,12 +49,15 @@ Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 7);
   const int64_t dim = r.integer(0, static_cast<int64_t>(sizes.size()) - 1);
   const int64_t kind = r.integer(0, 3);
-  return {"random", {sharded(r.tensor(sizes), dim)}, [=](const Tensors& t) {
-            if (kind == 0) return t[0] * at::ones_like(t[0]);
-            if (kind == 1) return t[0] + t[0].new_full(t[0].sizes(), 2);
-            if (kind == 2) return t[0] * at::full_like(t[0], 3);
-            return t[0] * t[0].new_ones({t[0].size(-1)});
-          }};
+  const Function function = [=](const Tensors& t) {
+    if (kind == 0) return t[0] * at::ones_like(t[0]);
+    if (kind == 1) return t[0] + t[0].new_full(t[0].sizes(), 2);
+    if (kind == 2) return t[0] * at::full_like(t[0], 3);
+    return t[0] * t[0].new_ones({t[0].size(-1)});
+  };
+  Check check;
+  if (kind == 3) check.holds_whole = "a new tensor of other sizes than the input's is whole";
+  return {"random", {sharded(r.tensor(sizes), dim)}, function, check};
 }
 SHARD_RANDOM_SAMPLES(RandomCreation, random_sample);
 

@@ -161,7 +161,7 @@ std::vector<Sample> windows() {
       padded("pad_negative", F::PadFuncOptions({0, 0, -1, -3})),
   };
 }
-SHARD_SAMPLES(WindowEdges, windows());
+SHARD_SAMPLES(WindowEdges, with_traffic(windows(), {{"group_norm_cut_in_the_channels", 1.5}}));
 
 // ---- reductions
 
@@ -263,7 +263,10 @@ std::vector<Sample> views() {
            }),
   };
 }
-SHARD_SAMPLES(ViewEdges, views());
+SHARD_SAMPLES(ViewEdges, with_traffic(views(), {{"cat_of_the_sharded_dim", 1.75},
+                                                {"chunk_of_the_sharded_dim", 0.75},
+                                                {"split_of_the_sharded_dim", 1.25},
+                                                {"unbind_of_the_sharded_dim", 1.5}}));
 
 // ---- products, losses, the rest
 
@@ -328,7 +331,7 @@ std::vector<Sample> others() {
        [](const Tensors& t) { return at::cross_entropy_loss(t[0], t[1]); }},
   };
 }
-SHARD_SAMPLES(OtherEdges, others());
+SHARD_SAMPLES(OtherEdges, with_traffic(others(), {{"einsum_over_channels_of_a_batch", 1.25}}));
 
 }  // namespace
 }  // namespace shard::testing::edge_cases

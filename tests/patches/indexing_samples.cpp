@@ -35,7 +35,9 @@ std::vector<Sample> samples() {
        [](const Tensors& t) { return t[0].gather(1, t[1]).square(); }},
   };
 }
-SHARD_SAMPLES(Indexing, samples());
+SHARD_SAMPLES(Indexing, with_traffic(samples(), {{"index_select_of_the_sharded_dim", 2.25},
+                                                 {"index_by_a_list", 2.25},
+                                                 {"gather_along_the_sharded_dim", 2.25}}));
 
 /// Rows of any dim, in any order, some more than once.
 Sample random_sample(Random& r) {
@@ -46,9 +48,17 @@ Sample random_sample(Random& r) {
   for (int64_t i = r.integer(1, 6); i > 0; --i) {
     rows.push_back(r.integer(0, sizes[static_cast<size_t>(along)] - 1));
   }
-  return {"random", {sharded(r.tensor(sizes), r.integer(0, last))}, [=](const Tensors& t) {
-            return t[0].index_select(along, at::tensor(rows, at::kLong)).square();
-          }};
+  const Input input = sharded(r.tensor(sizes), r.integer(0, last));
+  const Function function = [=](const Tensors& t) {
+    return t[0].index_select(along, at::tensor(rows, at::kLong)).square();
+  };
+  Check check;
+  if (along == input.shard_dim) check.traffic = 2.25;
+  if (input.whole.numel() == sizes[static_cast<size_t>(along)]) {
+    check.traffic = 6;
+    check.holds_whole = "there is no other dim to cut";
+  }
+  return {"random", {input}, function, check};
 }
 SHARD_RANDOM_SAMPLES(RandomIndexing, random_sample);
 

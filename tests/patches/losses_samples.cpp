@@ -199,7 +199,11 @@ std::vector<Sample> composed_cases() {
 }
 
 SHARD_SAMPLES(ElementwiseLosses, elementwise_cases());
-SHARD_SAMPLES(ClassificationLosses, classification_cases());
+SHARD_SAMPLES(ClassificationLosses,
+              with_traffic(classification_cases(),
+                           {{"cross_entropy_with_sharded_classes_none", 1.5},
+                            {"cross_entropy_with_sharded_classes_mean", 1.5},
+                            {"cross_entropy_with_sharded_classes_sum", 1.5}}));
 SHARD_SAMPLES(ComposedLosses, composed_cases());
 
 /// Any reduction of any loss between tensors that may lie differently.

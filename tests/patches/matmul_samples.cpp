@@ -156,7 +156,11 @@ std::vector<Sample> named_cases() {
   };
 }
 
-SHARD_SAMPLES(MatrixProducts, product_cases());
+const char* const kFactorIsWhole = "one factor becomes whole where both are cut alike";
+SHARD_SAMPLES(MatrixProducts,
+              with_whole(with_traffic(product_cases(), {{"rows_times_contracted", 3.75},
+                                                        {"contracted_times_columns", 3.75}}),
+                         kFactorIsWhole, {"rows_times_contracted", "contracted_times_columns"}));
 SHARD_SAMPLES(NamedProducts, named_cases());
 
 /// Any matmul of 1 to 4 dims, either factor sharded or plain.
@@ -171,9 +175,10 @@ Sample random_sample(Random& r) {
   };
   Input left = sharded(r.tensor(a), any_dim(a));
   Input right = r.coin() ? sharded(r.tensor(b), any_dim(b)) : weight(r.tensor(b));
-  return {"random", {left, right}, [](const std::vector<at::Tensor>& t) {
-            return at::matmul(t[0], t[1]);
-          }};
+  const Function function = [](const std::vector<at::Tensor>& t) { return at::matmul(t[0], t[1]); };
+  Check check{.traffic = 0.5};  // pending sums of an output as large as the factors
+  if (right.shard_dim >= 0) check = {.traffic = 6, .holds_whole = kFactorIsWhole};
+  return {"random", {left, right}, function, check};
 }
 SHARD_RANDOM_SAMPLES(RandomMatmul, random_sample);
 

@@ -51,7 +51,11 @@ std::vector<Sample> cases() {
       of("roll_of_a_pending_sum", [](const at::Tensor& t) { return t.sum(1).roll(1, 1); }),
   };
 }
-SHARD_SAMPLES(Rearranged, cases());
+SHARD_SAMPLES(Rearranged, with_whole(with_traffic(cases(), {{"flip", 2},
+                                                            {"flip_of_all_dims", 2},
+                                                            {"roll_of_the_flattened_tensor", 3}}),
+                                     "it is flattened first: there is no other dim to cut",
+                                     {"roll_of_the_flattened_tensor"}));
 
 /// Flips and rolls of any dims by any amounts.
 Sample random_sample(Random& r) {
@@ -60,9 +64,12 @@ Sample random_sample(Random& r) {
   const int64_t along = r.integer(0, last);
   const int64_t shift = r.integer(-9, 9);
   const bool flips = r.coin();
-  return {"random", {sharded(r.tensor(sizes), r.integer(0, last))}, [=](const Tensors& t) {
-            return flips ? t[0].flip({along}).square() : t[0].roll(shift, along).square();
-          }};
+  const Input input = sharded(r.tensor(sizes), r.integer(0, last));
+  const Function function = [=](const Tensors& t) {
+    return flips ? t[0].flip({along}).square() : t[0].roll(shift, along).square();
+  };
+  return {
+      "random", {input}, function, Check{.traffic = flips && along == input.shard_dim ? 2. : 0.}};
 }
 SHARD_RANDOM_SAMPLES(RandomRearrange, random_sample);
 

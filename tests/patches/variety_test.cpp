@@ -129,13 +129,7 @@ TEST_P(Variety, OfSamplesIsWhatTheOpsAllow) {
   }
 }
 
-std::vector<std::string> families() {
-  std::vector<std::string> names;
-  for (const auto& [family, ops] : ops_by_family()) names.push_back(family);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Of, Variety, ::testing::ValuesIn(families()),
+INSTANTIATE_TEST_SUITE_P(Of, Variety, ::testing::ValuesIn(patch_families()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

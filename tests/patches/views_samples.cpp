@@ -155,7 +155,11 @@ std::vector<Sample> cases() {
   };
 }
 
-SHARD_SAMPLES(Views, cases());
+SHARD_SAMPLES(Views, with_whole(with_traffic(cases(), {{"split_of_the_sharded_dim", 1.25},
+                                                       {"chunk_of_the_sharded_dim", 0.75},
+                                                       {"all_parts_of_the_sharded_dim", 0.75}}),
+                                "LibTorch's formula makes zeros for parts without a gradient",
+                                {"split_of_an_unsharded_dim"}));
 
 /// Chains of two views, cut or not where they look.
 Sample random_sample(Random& r) {
@@ -173,10 +177,15 @@ Sample random_sample(Random& r) {
   };
   const std::string name = c10::str("views_", first, "_and_", second, "_of_", sizes[0], "x",
                                     sizes[1], "x", sizes[2], "_cut_along_", dim);
-  return {name, {sharded(r.tensor(sizes), dim)}, [=](const std::vector<at::Tensor>& t) {
-            const at::Tensor y = view(t[0], first);
-            return (y.dim() == 3 ? view(y, second) : y.t()).square();
-          }};
+  const Function function = [=](const Tensors& t) {
+    const at::Tensor y = view(t[0], first);
+    return (y.dim() == 3 ? view(y, second) : y.t()).square();
+  };
+  const auto merges = [](int64_t kind) { return kind == 0 || kind == 3; };
+  return {name,
+          {sharded(r.tensor(sizes), dim)},
+          function,
+          Check{.traffic = merges(first) || merges(second) ? 3. : 0.}};
 }
 SHARD_RANDOM_SAMPLES(RandomViews, random_sample);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/samples.h"
 
+#include <shard/error.h>
 #include <shard/patch.h>
 #include <torch/utils.h>
 
@@ -67,7 +68,26 @@ Counts& counts() {
   return *instance;
 }
 
+Sample& named(std::vector<Sample>& samples, const std::string& name) {
+  for (auto& sample : samples) {
+    if (sample.name == name) return sample;
+  }
+  raise<ConfigError>("samples", "got costs of '", name, "'; expected the name of a sample.");
+}
+
 }  // namespace
+
+std::vector<Sample> with_traffic(std::vector<Sample> samples,
+                                 const std::map<std::string, double>& traffic) {
+  for (const auto& [name, times] : traffic) named(samples, name).check.traffic = times;
+  return samples;
+}
+
+std::vector<Sample> with_whole(std::vector<Sample> samples, const std::string& reason,
+                               const std::vector<std::string>& names) {
+  for (const auto& name : names) named(samples, name).check.holds_whole = reason;
+  return samples;
+}
 
 void call_plain(const Sample& sample) {
   std::vector<at::Tensor> arguments;
@@ -78,6 +98,12 @@ void call_plain(const Sample& sample) {
 std::map<std::string, std::vector<Sample>>& samples_by_file() {
   static std::map<std::string, std::vector<Sample>> samples;
   return samples;
+}
+
+std::vector<std::string> patch_families() {
+  std::set<std::string> names;
+  for (const auto& listing : list_ops()) names.insert(listing.family);
+  return {names.begin(), names.end()};
 }
 
 std::vector<CoveredSample> covered(const char* file, const std::vector<Sample>& samples) {
@@ -107,7 +133,8 @@ std::vector<CoveredSample> random_samples(const char* file, Sample (*generate)(R
 }
 
 void expect_conformance(const CoveredSample& covered) {
-  const auto report = compare_with_plain(covered.sample, covered.settings);
+  auto report = compare_with_plain(covered.sample, covered.settings);
+  report.add(judge_costs(covered.sample));
   EXPECT_TRUE(report.ok() && report.refused == 0) << report.text();
   counts().add(covered.sample, report);
 }

@@ -36,14 +36,25 @@ std::vector<CoveredSample> covered(const char* file, const std::vector<Sample>& 
 /// SHARD_CONFORMANCE=full).
 std::vector<CoveredSample> random_samples(const char* file, Sample (*generate)(Random&));
 
-/// Fails the current test unless the sample equals its plain self in all settings. Counts, for
+/// Fails the current test unless the sample equals its plain self in all settings and costs what it
+/// may. Counts, for
 /// every op that the sample calls, the cases that were equal or refused.
 void expect_conformance(const CoveredSample& covered);
 
 /// Everything that files named and generated, by the file's name without its ending.
 std::map<std::string, std::vector<Sample>>& samples_by_file();
+/// The names of all patch files, as list_ops() has them.
+std::vector<std::string> patch_families();
 /// Calls the sample's function on copies of its whole inputs.
 void call_plain(const Sample& sample);
+
+/// The samples, of which those that are named may send so many times their tensors
+/// (Check::traffic).
+std::vector<Sample> with_traffic(std::vector<Sample> samples,
+                                 const std::map<std::string, double>& traffic);
+/// The samples, of which these ones may hold a whole tensor on every rank (Check::holds_whole).
+std::vector<Sample> with_whole(std::vector<Sample> samples, const std::string& reason,
+                               const std::vector<std::string>& names);
 
 using SampleTest = ::testing::TestWithParam<CoveredSample>;
 

@@ -8,8 +8,8 @@
 #include <torch/types.h>
 
 #include <cstdlib>
-#include <random>
 
+#include "support/redistribute_cases.h"
 #include "support/sharded_check.h"
 
 namespace shard::testing {
@@ -131,53 +131,6 @@ TEST(Grid, MovesBoundariesBetweenNeighboursOnly) {
 
 // ---- any placements to any placements
 
-using Random = std::mt19937_64;
-int64_t draw(Random& random, int64_t below) {
-  return static_cast<int64_t>(random() % static_cast<uint64_t>(below));
-}
-
-Partition random_partition(Random& random, int64_t n, int64_t parts) {
-  Partition result(static_cast<size_t>(parts), 0);
-  for (int64_t row = 0; row < n; ++row) ++result[static_cast<size_t>(draw(random, parts))];
-  return result;
-}
-
-struct Lie {
-  Placements placements;
-  std::vector<Partition> partitions;
-};
-
-Lie random_lie(Random& random, const std::vector<int64_t>& shape, const std::vector<int64_t>& mesh,
-               bool pending) {
-  Lie lie;
-  for (size_t k = 0; k < mesh.size(); ++k) {
-    const int64_t kind = draw(random, pending ? 6 : 5);
-    if (kind == 5) {
-      const ReduceOp ops[] = {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Max, ReduceOp::Min};
-      lie.placements.push_back(Partial(ops[draw(random, 4)]));
-    } else if (kind == 0 || shape.empty()) {
-      lie.placements.push_back(Replicate());
-    } else {
-      lie.placements.push_back(Shard(draw(random, static_cast<int64_t>(shape.size()))));
-    }
-  }
-  lie.partitions.resize(mesh.size());
-  for (size_t k = 0; k < mesh.size(); ++k) {
-    if (!lie.placements[k].is_shard()) continue;
-    int64_t parts = 1;
-    bool is_first = true;
-    for (size_t j = 0; j < mesh.size(); ++j) {
-      if (!(lie.placements[j] == lie.placements[k])) continue;
-      parts *= mesh[j];
-      is_first &= j >= k;
-    }
-    if (!is_first) continue;
-    const int64_t n = shape[static_cast<size_t>(lie.placements[k].dim())];
-    lie.partitions[k] = random_partition(random, n, parts);
-  }
-  return lie;
-}
-
 /// 10^5 moves; `make conformance` makes ten times as many.
 int as_asked(int cases) {
   const char* mode = std::getenv("SHARD_CONFORMANCE");
@@ -191,43 +144,19 @@ struct Walk {
 };
 class GridWalk : public ::testing::TestWithParam<Walk> {};
 
-/// Random shapes, placements and partitions, one after the other: values, local boxes and specs are
-/// right after every step, and the backward of the whole walk is the identity.
 TEST_P(GridWalk, EveryPlacementToEveryPlacement) {
-  const auto [sizes, cases] = GetParam();
+  const auto& walk = GetParam();
   int64_t ranks = 1;
   std::vector<MeshDim> dims;
-  for (const int64_t size : sizes) {
+  for (const int64_t size : walk.mesh) {
     dims.push_back({std::string(1, static_cast<char>('a' + dims.size())), size});
     ranks *= size;
   }
-  run_ranks(static_cast<int>(ranks), [&, sizes = sizes, cases = cases](World& world) {
-    const auto mesh = world.mesh(dims);
-    Random random(20 + sizes.size());
-    for (int i = 0; i < as_asked(cases); ++i) {
-      std::vector<int64_t> shape;
-      for (int64_t d = draw(random, 4); d > 0; --d) shape.push_back(draw(random, 7));
-      const int64_t numel = c10::multiply_integers(shape);
-      const Tensor whole = torch::arange(static_cast<double>(numel), torch::kDouble).view(shape);
-      const Lie first = random_lie(random, shape, sizes, false);
-      Tensor x = scatter_tensor(whole, 0, mesh, first.placements, first.partitions);
-      const bool differentiate = i % 7 == 0;
-      if (differentiate) x.requires_grad_();
-      ShardTensor y(x);
-      for (int step = 0; step < 3; ++step) {
-        const Lie lie = random_lie(random, shape, sizes, true);
-        y = y.redistribute(lie.placements, lie.partitions);
-        ASSERT_EQ(y.placements(), lie.placements) << "case " << i;
-      }
-      ASSERT_TRUE(torch::equal(y.full().detach(), whole)) << "case " << i << " " << y.placements();
-      if (!differentiate) continue;
-      const Tensor cotangent = torch::sin(whole);
-      (y.full() * cotangent).sum().backward();
-      ASSERT_EQ(ShardTensor(x.grad()).placements(), first.placements) << "case " << i;
-      ASSERT_LE(relative_error(ShardTensor(x.grad()).full(), cotangent), 1e-14) << "case " << i;
-    }
+  run_ranks(static_cast<int>(ranks), [&](World& world) {
+    expect_walks_keep_the_value(world.mesh(dims), as_asked(walk.cases));
   });
 }
+
 INSTANTIATE_TEST_SUITE_P(Meshes, GridWalk,
                          ::testing::Values(Walk{{1}, 50}, Walk{{3}, 200}, Walk{{2, 2}, 300},
                                            Walk{{3, 2}, 200}, Walk{{2, 1, 2}, 200},

@@ -6,6 +6,7 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
+#include "support/redistribute_cases.h"
 #include "support/sharded_check.h"
 
 namespace shard::testing {
@@ -13,68 +14,17 @@ namespace {
 
 using at::Tensor;
 
-Tensor sample(at::ScalarType type = at::kDouble) {
-  return torch::arange(7 * 6, at::TensorOptions(type)).view({7, 6}).sin();
-}
-
-/// A ShardTensor with the global value `whole`, placed as asked (Partial: every rank another part
-/// of it).
-Tensor placed(const Tensor& whole, const DeviceMesh& mesh, const Placement& placement,
-              Partition partition) {
-  if (!placement.is_partial())
-    return scatter_tensor(whole, 0, mesh, {placement}, std::move(partition));
-  const auto n = static_cast<double>(mesh.size());
-  const double share = (static_cast<double>(mesh.rank()) + 1) * 2 / (n * (n + 1));
-  return from_local(whole * share, mesh, {Partial()});
-}
-
-std::vector<std::pair<Placement, Partition>> placements(int64_t rows, int64_t columns, int ranks) {
-  std::vector<std::pair<Placement, Partition>> result{{Replicate(), {}}, {Partial(), {}}};
-  for (const auto& [name, partition] : splits(rows, ranks))
-    result.emplace_back(Shard(0), partition);
-  for (const auto& [name, partition] : splits(columns, ranks))
-    result.emplace_back(Shard(1), partition);
-  return result;
-}
+Tensor sample() { return torch::arange(7. * 6, torch::kDouble).view({7, 6}).sin(); }
 
 TEST(Redistribute, EveryPairOfPlacementsKeepsTheValue) {
   for (const int ranks : {1, 2, 3, 4}) {
-    run_ranks(ranks, [&](World& world) {
-      const auto mesh = world.mesh();
-      for (const auto& [from, from_pieces] : placements(7, 6, ranks)) {
-        for (const auto& [to, to_pieces] : placements(7, 6, ranks)) {
-          if (from.is_partial() && to.is_partial()) continue;
-          const Tensor x = placed(sample(), mesh, from, from_pieces);
-          const auto y = ShardTensor(x).redistribute({to}, to_pieces);
-          EXPECT_EQ(y.spec().placement(), to);
-          EXPECT_EQ(raw_local(y).sizes(), c10::IntArrayRef(y.spec().local_shape(world.rank())));
-          EXPECT_LE(relative_error(y.full(), sample()), 1e-12) << from << " -> " << to;
-        }
-      }
-    });
+    run_ranks(ranks, [](World& world) { expect_moves_keep_the_value(world.mesh()); });
   }
 }
 
-/// <R x, y> == <x, R' y> on global values, for leaves with distinct values.
 TEST(Redistribute, BackwardIsTheExactAdjoint) {
   for (const int ranks : {2, 3, 4}) {
-    run_ranks(ranks, [&](World& world) {
-      const auto mesh = world.mesh();
-      const Tensor cotangent = sample().cos();
-      for (const auto& [from, from_pieces] : placements(7, 6, ranks)) {
-        if (from.is_partial()) continue;
-        for (const auto& [to, to_pieces] : placements(7, 6, ranks)) {
-          if (to.is_partial()) continue;
-          Tensor x = placed(sample(), mesh, from, from_pieces).requires_grad_();
-          const auto y = ShardTensor(x).redistribute({to}, to_pieces);
-          const Tensor v = placed(cotangent, mesh, to, to_pieces);
-          const auto g = torch::autograd::grad({y.tensor()}, {x}, {v})[0];
-          EXPECT_EQ(ShardTensor(g).spec(), ShardTensor(x).spec());
-          EXPECT_LE(relative_error(ShardTensor(g).full(), cotangent), 1e-14)
-              << from << " -> " << to;
-        }
-      }
-    });
+    run_ranks(ranks, [](World& world) { expect_backward_moves_are_adjoint(world.mesh()); });
   }
 }
 

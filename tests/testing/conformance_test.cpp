@@ -6,6 +6,7 @@
 #include <shard/handlers.h>
 #include <shard/launch.h>
 #include <shard/primitives.h>
+#include <shard/rule.h>
 #include <shard/testing.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -15,10 +16,11 @@ namespace {
 
 using at::Tensor;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Tensors = std::vector<Tensor>;
 using Dtype = std::optional<at::ScalarType>;
 
-const Check kOnALine{.grid = Check::Grid::None};
+const Check kOnALine{.grid = Check::Grid::None, .traffic = 1.5};  // cumsum moves
 
 std::vector<Sample> samples(const std::function<Tensor(const Tensor&)>& op) {
   torch::manual_seed(7);
@@ -116,6 +118,80 @@ TEST(Conformance, FailsGradientsThatLieOtherwiseThanTheirInputs) {
                                     return t.exp();
                                   }));
   EXPECT_THAT(report.text(), HasSubstr("gradient of differentiable input 0 lies otherwise"));
+}
+
+// ---- rules whose results are right, at too high a price
+
+/// Every input whole on every rank.
+std::optional<Decision> gathering(const OpCall& call) {
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.outputs.resize(1);
+  return decision;
+}
+
+/// Every input cut along its other dim.
+std::optional<Decision> transposing(const OpCall& call) {
+  const auto& x = call.tensor(0);
+  if (!x.is_shard()) return gathering(call);
+  const int64_t dim = 1 - x.shard_dim();
+  const Layout layout(Shard(dim),
+                      even_partition(x.sizes()[static_cast<size_t>(dim)], call.mesh().size()));
+  Decision decision;
+  decision.inputs = {layout};
+  decision.outputs = {layout};
+  return decision;
+}
+
+std::vector<Sample> erf_samples(const Check& check) {
+  auto result = samples([](const Tensor& t) { return t.erf(); });
+  for (auto& sample : result) sample.check = check;
+  return result;
+}
+
+/// Right in every setting, but each sample costs too much, and for that reason only.
+void expect_too_costly(const Check& check, Rule rule, const std::string& reason,
+                       const std::string& other_reason) {
+  const auto registration = register_dispatch_handler("aten::erf", std::move(rule));
+  const auto list = erf_samples(check);
+  const auto report = conformance("costly", list);
+  EXPECT_EQ(report.failures.size(), list.size()) << report.text();
+  for (const auto& failure : report.failures) {
+    EXPECT_THAT(failure, HasSubstr(reason));
+    EXPECT_THAT(failure, Not(HasSubstr(other_reason)));
+  }
+}
+
+constexpr const char* kAllocates = "bytes at once";
+constexpr const char* kSends = "the ranks send";
+
+TEST(CostlyRule, ThatGathersIsCaught) {
+  expect_too_costly({.grid = Check::Grid::None, .traffic = 10}, gathering, kAllocates, kSends);
+}
+
+TEST(CostlyRule, ThatSendsMoreThanDeclaredIsCaught) {
+  expect_too_costly({.grid = Check::Grid::None}, transposing, kSends, kAllocates);
+  expect_too_costly({.grid = Check::Grid::None, .traffic = 0.5}, transposing, kSends, kAllocates);
+}
+
+TEST(CostlyRule, PassesWhenItsCostsAreDeclared) {
+  const Check moves{.grid = Check::Grid::None, .traffic = 2};
+  const Check gathers{
+      .grid = Check::Grid::None, .traffic = 10, .holds_whole = "this test gathers on purpose"};
+  {
+    const auto registration = register_dispatch_handler("aten::erf", transposing);
+    EXPECT_TRUE(conformance("moves", erf_samples(moves)).ok());
+  }
+  const auto registration = register_dispatch_handler("aten::erf", gathering);
+  EXPECT_TRUE(conformance("gathers", erf_samples(gathers)).ok());
+}
+
+TEST(Costs, OfAnOpThatNamesItsSizesAreNotJudged) {
+  const auto registration = register_dispatch_handler("aten::erf", gathering);
+  const Sample sample{"names sizes", {sharded(torch::randn({8, 3}), 0)}, [](const Tensors& t) {
+                        return t[0].erf().view({4, 6});
+                      }};
+  EXPECT_TRUE(judge_costs(sample).ok());
 }
 
 TEST(Conformance, CountsRefusalsApart) {
