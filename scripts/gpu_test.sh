@@ -10,12 +10,13 @@ if ! compgen -G "/dev/nvidia[0-9]*" >/dev/null; then
   exit 0
 fi
 readonly build=build-cuda
+scripts/bootstrap.sh --cuda
 scripts/configure.sh $build
 echo "[build] with CUDA ..." >&2
-cmake --build $build --parallel "${1:-2}" --target test_mpi test_patches test_runtime global_field shard_tool shard_cuda
+cmake --build $build --parallel "${1:-2}" --target test_mpi test_runtime global_field shard_tool shard_cuda
 
 # Exact arithmetic: no TF32, no autotuned and no atomic algorithms.
-export SHARD_TEST_DEVICE=cuda NVIDIA_TF32_OVERRIDE=0 CUBLAS_WORKSPACE_CONFIG=:4096:8
+export SHARD_TEST_DEVICE=cuda SHARD_CONFORMANCE=full NVIDIA_TF32_OVERRIDE=0 CUBLAS_WORKSPACE_CONFIG=:4096:8
 failures=0
 check() {
   echo "=== $*"
@@ -25,12 +26,9 @@ check() {
 check $build/bin/shard info
 check $build/bin/test_runtime --file cuda_test
 for ranks in 2 4; do
-  for file in mpi_collectives_test mpi_launch_test mpi_networks_test; do
+  for file in mpi_networks_test mpi_samples_test; do
     check scripts/mpirun.sh $ranks $build/bin/test_mpi --file $file
   done
-done
-for file in tests/patches/*_samples.cpp; do
-  check $build/bin/test_patches --file "$(basename "$file" .cpp)"
 done
 for ranks in 1 2 4; do
   check scripts/mpirun.sh $ranks $build/bin/global_field --device cuda --quiet --steps 3 --verify

@@ -144,7 +144,7 @@ std::vector<Tensor> pieces_on_source(const Tensor& tensor, const Grid& grid) {
       const auto i = static_cast<size_t>(d);
       piece = piece.narrow(d, box.begin[i], box.size[i]);
     }
-    pieces.push_back(std::move(piece));
+    pieces.push_back(piece.to(grid.mesh.device()));
   }
   return pieces;
 }

@@ -125,7 +125,9 @@ Report compare_with_plain(const Sample& sample, const std::vector<Setting>& sett
                        setting.text(), "; expected one of ", world.size(),
                        " ranks. Leave the others out.");
   }
-  return compare(sample, settings, [&](const Setting&, const Judgement& judgement) {
+  Sample here = sample;
+  for (auto& input : here.inputs) input.whole = input.whole.to(world.device());
+  return compare(here, settings, [&](const Setting&, const Judgement& judgement) {
     return find_on(world, judgement);
   });
 }

@@ -21,6 +21,10 @@ TEST(RedistributeOnMpiRanks, BackwardIsTheExactAdjoint) {
   expect_backward_moves_are_adjoint(line());
 }
 
+TEST(RedistributeOnMpiRanks, DimsShorterThanTheMeshHaveValuesAndGradients) {
+  expect_short_dims_move(line());
+}
+
 TEST(RedistributeOnMpiRanks, RandomWalksKeepTheValue) {
   expect_walks_keep_the_value(line(), 100);
   expect_walks_keep_the_value(mesh_of({{"a", 2}, {"b", -1}}), 100);

@@ -11,8 +11,7 @@ namespace {
 class NetworksOnMpiRanks : public ::testing::TestWithParam<Network> {};
 
 TEST_P(NetworksOnMpiRanks, EqualPlainLibTorchForEveryCut) {
-  World world(mpi_world(), Launcher::Mpi, c10::kCPU);
-  expect_network_equals_plain(GetParam(), world);
+  expect_network_equals_plain(GetParam(), mpi_job());
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, NetworksOnMpiRanks, ::testing::ValuesIn(networks()));

@@ -4,13 +4,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <shard/communicator.h>
+#include <shard/launch.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
 #include "comm/mpi_session.h"
+#include "runtime/rank_device.h"
 
 namespace shard::testing {
 
@@ -33,6 +35,9 @@ class MpiEnvironment : public ::testing::Environment {
   void SetUp() override {
     session_ = start_mpi(std::chrono::seconds(60));
     world_ = Communicator(session_->world(), "world");
+    const c10::Device device = device_of_process_rank(asked_device(), *session_->world());
+    job_ = std::make_unique<World>(Communicator(backend_for(session_->world(), device), "world"),
+                                   Launcher::Mpi, device);
     if (world_.rank() == 0) return;
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
@@ -40,19 +45,31 @@ class MpiEnvironment : public ::testing::Environment {
   }
   void TearDown() override {
     world_ = {};
+    job_.reset();
     session_->finish(nullptr);
     session_->close();
   }
   const Communicator& world() const { return world_; }
+  World& job() const { return *job_; }
 
  private:
+  /// SHARD_TEST_DEVICE=cuda: networks and samples run on GPUs.
+  static c10::Device asked_device() {
+    const char* device = std::getenv("SHARD_TEST_DEVICE");
+    return device == nullptr ? c10::Device(c10::kCPU) : c10::Device(device);
+  }
+
   std::unique_ptr<MpiSession> session_;
   Communicator world_;
+  std::unique_ptr<World> job_;
 };
 
 inline MpiEnvironment* const mpi_environment =
     static_cast<MpiEnvironment*>(::testing::AddGlobalTestEnvironment(new MpiEnvironment));
 
+/// All ranks, for CPU tensors.
 inline const Communicator& mpi_world() { return mpi_environment->world(); }
+/// All ranks, for tensors on the device under test.
+inline World& mpi_job() { return mpi_environment->job(); }
 
 }  // namespace shard::testing

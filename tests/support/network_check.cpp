@@ -51,7 +51,7 @@ Outcome train(nn::Sequential net, Tensor x) {
 
 nn::Sequential copy_of(const Network& network, nn::Sequential& reference) {
   auto net = network.make();
-  net->to(at::kDouble);
+  net->to(reference->parameters()[0].device(), at::kDouble);
   const torch::NoGradGuard guard;
   for (size_t i = 0; i < net->parameters().size(); ++i) {
     net->parameters()[i].copy_(reference->parameters()[i]);
@@ -135,8 +135,8 @@ const std::vector<Network>& networks() {
 void expect_network_equals_plain(const Network& network, World& world) {
   manual_seed(3);
   auto reference = network.make();
-  reference->to(at::kDouble);
-  const Tensor input = torch::randn(network.input, at::kDouble);
+  reference->to(world.device(), at::kDouble);
+  const Tensor input = torch::randn(network.input, at::kDouble).to(world.device());
   const auto want = train(reference, input.clone());
   take_gradients(reference);
   const auto judge = [&](const std::string& how, const Tensor& x) {

@@ -31,11 +31,13 @@ Tensor placed(const Tensor& whole, const DeviceMesh& mesh, const Placement& plac
   return from_local(whole * share, mesh, {Partial()});
 }
 
-std::vector<std::pair<Placement, Partition>> placements(const DeviceMesh& mesh) {
+/// All placements and splits of a matrix.
+std::vector<std::pair<Placement, Partition>> placements(const Tensor& whole,
+                                                        const DeviceMesh& mesh) {
   const auto ranks = static_cast<int>(mesh.size());
   std::vector<std::pair<Placement, Partition>> result{{Replicate(), {}}, {Partial(), {}}};
   for (int64_t dim = 0; dim < 2; ++dim) {
-    for (const auto& [name, partition] : splits(whole_values().size(dim), ranks)) {
+    for (const auto& [name, partition] : splits(whole.size(dim), ranks)) {
       result.emplace_back(Shard(dim), partition);
     }
   }
@@ -115,30 +117,47 @@ void expect_walk_keeps_the_value(const DeviceMesh& mesh, Random& random, int num
 }  // namespace
 
 void expect_moves_keep_the_value(const DeviceMesh& mesh) {
-  for (const auto& [from, from_pieces] : placements(mesh)) {
-    for (const auto& [to, to_pieces] : placements(mesh)) {
+  const Tensor whole = whole_values();
+  for (const auto& [from, from_pieces] : placements(whole, mesh)) {
+    for (const auto& [to, to_pieces] : placements(whole, mesh)) {
       if (from.is_partial() && to.is_partial()) continue;
-      const Tensor x = placed(whole_values(), mesh, from, from_pieces);
+      const Tensor x = placed(whole, mesh, from, from_pieces);
       const auto y = ShardTensor(x).redistribute({to}, to_pieces);
       EXPECT_EQ(y.spec().placement(), to);
       EXPECT_EQ(raw_local(y).sizes(), c10::IntArrayRef(y.spec().local_shape(mesh.rank())));
-      EXPECT_LE(relative_error(y.full(), whole_values()), 1e-12) << from << " -> " << to;
+      EXPECT_LE(relative_error(y.full(), whole), 1e-12) << from << " -> " << to;
     }
   }
 }
 
 void expect_backward_moves_are_adjoint(const DeviceMesh& mesh) {
-  const Tensor cotangent = whole_values().cos();
-  for (const auto& [from, from_pieces] : placements(mesh)) {
+  const Tensor whole = whole_values();
+  const Tensor cotangent = whole.cos();
+  for (const auto& [from, from_pieces] : placements(whole, mesh)) {
     if (from.is_partial()) continue;
-    for (const auto& [to, to_pieces] : placements(mesh)) {
+    for (const auto& [to, to_pieces] : placements(whole, mesh)) {
       if (to.is_partial()) continue;
-      Tensor x = placed(whole_values(), mesh, from, from_pieces).requires_grad_();
+      Tensor x = placed(whole, mesh, from, from_pieces).requires_grad_();
       const auto y = ShardTensor(x).redistribute({to}, to_pieces);
       const Tensor v = placed(cotangent, mesh, to, to_pieces);
       const auto g = torch::autograd::grad({y.tensor()}, {x}, {v})[0];
       EXPECT_EQ(ShardTensor(g).spec(), ShardTensor(x).spec());
       EXPECT_LE(relative_error(ShardTensor(g).full(), cotangent), 1e-14) << from << " -> " << to;
+    }
+  }
+}
+
+void expect_short_dims_move(const DeviceMesh& mesh) {
+  const Tensor whole = whole_values().narrow(0, 0, 3).narrow(1, 0, 2);
+  for (const auto& [from, from_pieces] : placements(whole, mesh)) {
+    if (from.is_partial()) continue;
+    for (const auto& [to, to_pieces] : placements(whole, mesh)) {
+      if (to.is_partial()) continue;
+      Tensor x = placed(whole, mesh, from, from_pieces).requires_grad_();
+      const auto y = ShardTensor(x).redistribute({to}, to_pieces);
+      EXPECT_TRUE(y.full().equal(whole)) << from << " -> " << to;
+      (y.tensor() * y.tensor()).sum().backward();
+      EXPECT_TRUE(ShardTensor(x.grad()).full().equal(2 * whole)) << from << " -> " << to;
     }
   }
 }

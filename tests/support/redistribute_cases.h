@@ -14,6 +14,9 @@ namespace shard::testing {
 void expect_moves_keep_the_value(const DeviceMesh& mesh);
 /// <R x, y> == <x, R' y> on global values, for leaves with distinct values. Collective.
 void expect_backward_moves_are_adjoint(const DeviceMesh& mesh);
+/// Values and gradients when dims are shorter than the mesh, so that some ranks get nothing.
+/// Collective.
+void expect_short_dims_move(const DeviceMesh& mesh);
 
 /// On any mesh: random shapes, placements and partitions, one after the other: values, local boxes
 /// and specs are right after every step, and the backward of the whole walk is the identity.

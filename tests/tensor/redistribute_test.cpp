@@ -28,23 +28,8 @@ TEST(Redistribute, BackwardIsTheExactAdjoint) {
   }
 }
 
-/// Moving to, from and between dims that are shorter than the mesh, some ranks getting nothing.
 TEST(Redistribute, DimsShorterThanTheMeshHaveValuesAndGradients) {
-  const Tensor whole = sample().narrow(0, 0, 3).narrow(1, 0, 2);
-  run_ranks(4, [&](World& world) {
-    const auto mesh = world.mesh();
-    for (const auto& [from, from_pieces] : placements(3, 2, 4)) {
-      if (from.is_partial()) continue;
-      for (const auto& [to, to_pieces] : placements(3, 2, 4)) {
-        if (to.is_partial()) continue;
-        Tensor x = placed(whole, mesh, from, from_pieces).requires_grad_();
-        const auto y = ShardTensor(x).redistribute({to}, to_pieces);
-        EXPECT_TRUE(y.full().equal(whole)) << from << " -> " << to;
-        (y.tensor() * y.tensor()).sum().backward();
-        EXPECT_TRUE(ShardTensor(x.grad()).full().equal(2 * whole)) << from << " -> " << to;
-      }
-    }
-  });
+  run_ranks(4, [](World& world) { expect_short_dims_move(world.mesh()); });
 }
 
 TEST(Redistribute, GradientOfContributionsIsTheWholeGradientOnEveryRank) {
