@@ -36,7 +36,9 @@ bool has_flash_kernel(const Block& block) {
 
 std::optional<Tensor> optional_mask(const Block& block) {
   if (!block.mask.defined()) return std::nullopt;
-  return additive_mask(block.mask, block.q.scalar_type());
+  const auto dtype = block.q.scalar_type();
+  const bool is_finer = block.mask.scalar_type() == at::kFloat && dtype != at::kDouble;
+  return additive_mask(block.mask, is_finer ? at::kFloat : dtype);
 }
 
 BlockResult flash(const Block& block) {

@@ -17,8 +17,8 @@ namespace nn = torch::nn;
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-Tensor attend(const Tensors& qkv, bool is_causal = false) {
-  return at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, 0, is_causal);
+Tensor attend(const Tensors& qkv, bool is_causal = false, const std::optional<Tensor>& mask = {}) {
+  return at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], mask, 0, is_causal);
 }
 
 /// Leaves (1, 2, rows, width) cut along the rows.
@@ -90,8 +90,9 @@ TEST(Attention, OfHalfPrecisionsAccumulatesInFloat) {
         cut.back().set_requires_grad(true);
         whole.back() = whole.back().to(at::kDouble).set_requires_grad(true);
       }
-      const Tensor want = attend(whole, true);
-      const Tensor got = attend(cut, true);
+      const Tensor mask = torch::randn({13, 13});
+      const Tensor want = attend(whole, false, mask.to(at::kDouble));
+      const Tensor got = attend(cut, false, mask);
       EXPECT_EQ(got.scalar_type(), dtype);
       EXPECT_LE(relative_error(ShardTensor(got.detach()).full().to(at::kDouble), want), 2e-2);
       const auto want_gradients = torch::autograd::grad({want.sum()}, whole);
