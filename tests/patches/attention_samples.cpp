@@ -43,7 +43,7 @@ Tensor split_heads(const Tensor& x) {
 }
 
 /// Some keys are not seen; the query of row 2 sees none.
-Tensor seen(std::vector<int64_t> sizes) {
+Tensor seen(const std::vector<int64_t>& sizes) {
   Tensor mask = torch::rand(sizes) > 0.4;
   mask.select(-2, 2).fill_(false);
   return mask;
