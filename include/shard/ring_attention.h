@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of local queries to keys and values that lie on several ranks. What a rank knows of the
+// rows by metadata alone is an AttentionPlan, so every rank issues the same exchanges.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <shard/mesh.h>
+#include <shard/spec.h>
+
+namespace shard {
+
+/// Where the rows of one attention call lie.
+struct AttentionPlan {
+  /// How keys that other ranks have are reached.
+  enum class Reach : uint8_t {
+    Own,    ///< every rank has all keys
+    Ring,   ///< each rank has its own queries: keys and values travel around
+    Merge,  ///< all ranks have the same queries: what each finds in its own keys is merged
+  };
+  Reach reach = Reach::Own;
+  DeviceMesh mesh;         ///< over whose ranks the keys are cut; undefined for Own
+  Rows queries;            ///< global rows of the local queries
+  Partition keys;          ///< sizes of the pieces in rank order; a single one for Own
+  bool is_causal = false;  ///< query i sees the keys 0..i
+  double scale = 1;
+
+  int64_t all_keys() const;
+};
+
+/// softmax(q k^T * scale + mask) v. Local tensors: q (batch, heads, queries, e), k (batch, key
+/// heads, own keys, e), v (batch, key heads, own keys, f), key heads dividing heads; mask
+/// (undefined, or floating-point to be added, or bool: true is seen) broadcasts to (batch, heads,
+/// queries, all keys). Rows that see no key are zero. Half precisions accumulate in float.
+///
+/// Neither the scores nor all keys are ever held, only those of one block of keys. Ring: size - 1
+/// exchanges forward, size backward (keys and values in one message, their gradients in another).
+/// Merge: two all-reduces forward, none backward. Differentiable twice; with a graph of the
+/// backward (create_graph) it gathers the keys and holds the scores of the local queries.
+/// The gradients are those of this rank's queries (Merge: of this rank's keys). Collective over
+/// plan.mesh.
+at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& mask, const AttentionPlan& plan);
+
+}  // namespace shard
