@@ -31,11 +31,44 @@ Dims without(Dims dims, int64_t dim) {
   return dims;
 }
 
-/// The dim after (`step` 1) or before (-1) `dim`, in a circle.
-int64_t neighbour(const Dims& dims, int64_t dim, int64_t step) {
+/// The dim after (`step` 1) or before (-1) `dim`, in a circle of those that can be cut; none when
+/// there is no other. (On a mesh of several dims sizes of one are no hint: those of the levels
+/// below the first differ between places.)
+std::optional<int64_t> neighbour(const OpCall& call, Dims dims, int64_t dim, int64_t step) {
+  if (call.mesh().root().ndim() == 1) {
+    const auto sizes = call.tensor(0).sizes();
+    std::erase_if(dims, [&](int64_t d) { return d != dim && sizes[static_cast<size_t>(d)] <= 1; });
+  }
   const auto count = static_cast<int64_t>(dims.size());
+  if (count == 1) return std::nullopt;
   const auto place = std::find(dims.begin(), dims.end(), dim) - dims.begin();
   return dims[static_cast<size_t>((place + step + count) % count)];
+}
+
+bool are_last(const Dims& dims, int64_t ndim) {
+  const auto count = static_cast<int64_t>(dims.size());
+  return std::all_of(dims.begin(), dims.end(), [&](int64_t dim) { return dim >= ndim - count; });
+}
+
+/// NOTE [Strided transforms]
+/// oneMKL overwrites memory in some complex transforms over several dims that are not the last
+/// ones (seen with 5 x 1024 points at a stride of 2). Such dims are made the last ones first.
+Tensor with_dims_last(const Tensor& x, const Dims& dims, const Along& along) {
+  if (dims.size() == 1 || are_last(dims, x.dim())) return along(x, dims);
+  Dims order;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
+  }
+  order.insert(order.end(), dims.begin(), dims.end());
+  Dims back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  Dims last;
+  for (size_t i = order.size() - dims.size(); i < order.size(); ++i) {
+    last.push_back(static_cast<int64_t>(i));
+  }
+  return along(x.permute(order).contiguous(), last).permute(back).contiguous();
 }
 
 /// A transform on the way: where the tensor lies now, and what is still to be done to it.
@@ -61,7 +94,7 @@ class Steps {
     spec_ = is_resized ? spec_->with(spec_->placement(), shape) : spec_->with_shape(shape);
     // A rank without rows transforms one of zeros: libraries refuse empty tensors.
     steps_.push_back([along, dims, dim = shard_dim()](const Tensor& x) {
-      return on_rows(x, dim, [&](const Tensor& rows) { return along(rows, dims); });
+      return on_rows(x, dim, [&](const Tensor& rows) { return with_dims_last(rows, dims, along); });
     });
   }
 
@@ -153,11 +186,12 @@ std::optional<Decision> complex_to_complex(const OpCall& call) {
   const bool forward = call.argument(3).toBool();
   const Along along = complex_along(call.integer(2), forward);
   if (is_local(call, dims)) return locally(call, dims, along);
-  if (dims.size() == 1) return elsewhere(call, dims, along, -1);
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
+  const auto target = neighbour(call, dims, cut, forward ? 1 : -1);
+  if (!target) return elsewhere(call, dims, along, -1);
   steps.transform(along, without(dims, cut));
-  steps.move(neighbour(dims, cut, forward ? 1 : -1));
+  steps.move(*target);
   steps.transform(along, {cut});
   return steps.decision(call.tensor(0).layout());
 }
@@ -177,14 +211,16 @@ std::optional<Decision> real_to_complex(const OpCall& call) {
   const Along along = complex_along(normalization, true);
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
-  if (cut != last) {
+  if (const auto target = neighbour(call, dims, cut, 1); target && cut != last) {
     steps.transform(whole, without(dims, cut), half);
-    steps.move(neighbour(dims, cut, 1));
+    steps.move(*target);
     steps.transform(along, {cut});
     return steps.decision(call.tensor(0).layout());
   }
-  if (dims.size() == 1 || has_other_dim(call, dims)) return elsewhere(call, dims, whole, half);
-  const int64_t other = dims.front();
+  if (cut != last || dims.size() == 1 || has_other_dim(call, dims)) {
+    return elsewhere(call, dims, whole, half);
+  }
+  const int64_t other = neighbour(call, dims, cut, 1).value_or(dims.front());
   steps.move(other);
   steps.transform(whole, without(dims, other), half);
   steps.move(last);
@@ -205,17 +241,18 @@ std::optional<Decision> complex_to_real(const OpCall& call) {
   const Along along = complex_along(normalization, false);
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
-  if (cut == last && dims.size() > 1) {
+  if (const auto target = neighbour(call, dims, last, -1); target && cut == last) {
     steps.transform(along, without(dims, last));
-    steps.move(neighbour(dims, last, -1));
+    steps.move(*target);
     steps.transform(whole, {last}, size);
     return steps.decision(call.tensor(0).layout());
   }
-  if (dims.size() == 1 || (dims.size() == 2 && has_other_dim(call, dims))) {
-    return elsewhere(call, dims, whole, size);
-  }
-  if (dims.size() == 2) {
+  if (cut == last) return elsewhere(call, dims, whole, size);
+  const auto target = neighbour(call, without(dims, last), cut, -1);
+  if (!target && has_other_dim(call, dims)) return elsewhere(call, dims, whole, size);
+  if (!target) {
     const Layout home = steps.layout();
+    steps.transform(along, without(without(dims, cut), last));
     steps.move(last);
     steps.transform(along, {cut});
     steps.move(home);
@@ -223,7 +260,7 @@ std::optional<Decision> complex_to_real(const OpCall& call) {
     return steps.decision(home);
   }
   steps.transform(along, without(without(dims, cut), last));
-  steps.move(neighbour(without(dims, last), cut, -1));
+  steps.move(*target);
   steps.transform(along, {cut});
   steps.transform(whole, {last}, size);
   return steps.decision(call.tensor(0).layout());

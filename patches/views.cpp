@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // View ops: the local result is a true alias of the local input, so that in-place ops go through.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <shard/patch.h>
 
@@ -353,7 +355,14 @@ std::optional<Decision> unbind(const OpCall& call) {
 /// The last dim, the two parts of a number, goes.
 std::optional<Decision> view_as_complex(const OpCall& call) {
   if (call.tensor(0).shard_dim() == call.tensor(0).ndim() - 1) return std::nullopt;
-  return keep(call, call.tensor(0).layout());
+  auto decision = keep(call, call.tensor(0).layout());
+  // A tensor without elements counts as contiguous whatever its strides, which are checked here.
+  decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
+    const Tensor x = arguments[0].toTensor();
+    return std::vector<c10::IValue>{at::view_as_complex(
+        x.numel() > 0 ? x : at::empty_like(x, x.options(), at::MemoryFormat::Contiguous))};
+  };
+  return decision;
 }
 
 std::optional<Decision> unchanged(const OpCall& call) {

@@ -12,6 +12,10 @@ namespace F = torch::nn::functional;
 using at::Tensor;
 using torch::indexing::Slice;
 
+/// Samples whose rows travel.
+const std::map<std::string, double> kTraffic{
+    {"cat_of_the_sharded_dim", 1.75}, {"cumsum", 1.5}, {"topk", 1.5}, {"index_select", 2.25}};
+
 /// Every sample on 2, 3 and 4 ranks.
 std::vector<CoveredSample> in_chunks(const std::vector<Sample>& samples) {
   std::vector<Setting> settings;
@@ -28,6 +32,9 @@ std::vector<CoveredSample> for_sizes(const Make& make) {
   for (const int64_t n : {5, 9, 17}) {
     torch::manual_seed(static_cast<uint64_t>(75 + n));
     for (Sample& sample : make(n)) {
+      if (const auto moves = kTraffic.find(sample.name); moves != kTraffic.end()) {
+        sample.check.traffic = moves->second;
+      }
       sample.name += "_of_" + std::to_string(n);
       all.push_back(std::move(sample));
     }

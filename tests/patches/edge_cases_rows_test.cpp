@@ -48,7 +48,14 @@ std::vector<Sample> reads() {
        [](const Tensors& t) { return t[0].gather(1, t[1]).square(); }},
   };
 }
-SHARD_SAMPLES(RowReads, reads());
+SHARD_SAMPLES(RowReads, with_traffic(reads(), {{"advanced_index", 2.25},
+                                               {"advanced_index_of_rows_and_columns", 2.25},
+                                               {"flip", 2},
+                                               {"cumsum", 1.5},
+                                               {"sort", 1.5},
+                                               {"topk", 1.5},
+                                               {"index_by_a_sharded_list", 2},
+                                               {"gather", 2.25}}));
 
 std::vector<Sample> writes() {
   torch::manual_seed(77);
@@ -77,7 +84,16 @@ std::vector<Sample> writes() {
        [](const Tensors& t) { return t[0].scatter_add(0, t[2], t[1]).square(); }},
   };
 }
-SHARD_SAMPLES(RowWrites, writes());
+SHARD_SAMPLES(RowWrites,
+              with_whole(with_traffic(writes(), {{"of_every_row", 9},
+                                                 {"of_some_rows", 9},
+                                                 {"added_to_rows_several_times", 6},
+                                                 {"added_to_rows_and_columns_several_times", 6},
+                                                 {"index_add", 1.5},
+                                                 {"scatter_add", 1.5}}),
+                         "every dim is indexed, so none can be cut",
+                         {"of_every_row", "of_some_rows", "added_to_rows_several_times",
+                          "added_to_rows_and_columns_several_times"}));
 
 }  // namespace
 }  // namespace shard::testing::edge_cases

@@ -16,14 +16,25 @@ using Function = std::function<Tensor(const Tensor&)>;
 Tensor field(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
 Tensor waves(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kComplexDouble); }
 
+/// Two transpositions each way, of complex numbers: twice the bytes of a real input.
+Check transposed(const Tensor& x, int64_t dim) {
+  Check check{.traffic = 6};
+  if (x.numel() == x.size(dim)) {
+    check.traffic = 10;
+    check.holds_whole = "there is no other dim to cut";
+  }
+  return check;
+}
+
 /// Real and imaginary parts of a spectrum.
 Sample spectrum(const std::string& name, const Tensor& x, int64_t dim, const Function& f) {
-  return {name, {sharded(x, dim)}, [f](const Tensors& t) {
-            return torch::view_as_real(f(t[0]).resolve_conj());
-          }};
+  return {name,
+          {sharded(x, dim)},
+          [f](const Tensors& t) { return torch::view_as_real(f(t[0]).resolve_conj()); },
+          transposed(x, dim)};
 }
 Sample real(const std::string& name, const Tensor& x, int64_t dim, const Function& f) {
-  return {name, {sharded(x, dim)}, [f](const Tensors& t) { return f(t[0]); }};
+  return {name, {sharded(x, dim)}, [f](const Tensors& t) { return f(t[0]); }, transposed(x, dim)};
 }
 
 /// The spectral convolution of a Fourier neural operator: a few modes mix channels.
@@ -127,10 +138,12 @@ std::vector<Sample> cases() {
            }),
       {"spectral_convolution_of_a_neural_operator",
        {sharded(field({2, 3, 11, 8}), 2), weight(field({3, 3, 3, 3, 2}))},
-       [](const Tensors& t) { return spectral_convolution(t[0], t[1], 3); }},
+       [](const Tensors& t) { return spectral_convolution(t[0], t[1], 3); },
+       Check{.traffic = 6}},
       {"mixer_of_an_adaptive_neural_operator",
        {sharded(field({2, 9, 8, 4}), 1), weight(field({4, 4}))},
-       [](const Tensors& t) { return spectral_mixer(t[0], t[1]); }},
+       [](const Tensors& t) { return spectral_mixer(t[0], t[1]); },
+       Check{.traffic = 6}},
   };
 }
 
