@@ -13,6 +13,7 @@
 
 #include <memory>
 
+#include "tensor/grid.h"
 #include "tensor/impl.h"
 
 namespace shard {
@@ -108,7 +109,12 @@ struct HaloNode : Node {
   int64_t own_rows = 0;
 
   Tensor or_zeros(Tensor gradient, int64_t rows) const {
-    return gradient.defined() ? gradient : fill_rows(like, plan->dim, rows);
+    if (!gradient.defined()) return fill_rows(like, plan->dim, rows);
+    if (!impl_of(gradient)) return gradient;
+    // On an n-d mesh a rank's gradient may lie otherwise than its peers': they exchange raw parts.
+    Grid alike = Grid::of(like).dual();
+    alike.shape = gradient.sizes();
+    return redistribute(gradient, alike);
   }
 };
 
