@@ -12,14 +12,9 @@
 #include <ATen/ops/_adaptive_avg_pool3d.h>
 #include <ATen/ops/adaptive_max_pool2d.h>
 #include <ATen/ops/adaptive_max_pool3d.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/isnan.h>
-#include <ATen/ops/remainder.h>
 #include <ATen/ops/take.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
 #include <shard/window_patch.h>
 
 #include <algorithm>
@@ -274,28 +269,18 @@ Tensor adaptive_average(const Tensor& x, IntArrayRef size) {
 
 // ---- maxima
 
-/// LibTorch numbers the elements of the spatial dims as one. `indices` count in the local rows; the
-/// result counts in the whole tensor.
-Tensor global_indices(const Tensor& indices, const ShardedInput& input, const SpreadRows& rows,
-                      int64_t n) {
-  int64_t inner = 1;
-  for (int64_t dim = input.dim + 1; dim < input.tensor.dim(); ++dim)
-    inner *= input.tensor.size(dim);
-  const int64_t local_n = rows.rows.size(input.dim);
-  const Tensor in_rows = at::div(indices, inner, "floor");
-  Tensor row = in_rows.remainder(local_n);
-  if (!rows.source.empty()) row = at::take(at::tensor(rows.source, indices.options()), row);
-  row = row + input.spec->offset(input.mesh.rank());
-  return (at::div(in_rows, local_n, "floor") * n + row) * inner + indices.remainder(inner);
+/// `indices` count in `rows`; the result counts in the whole tensor.
+Tensor in_the_whole(const Tensor& indices, const ShardedInput& input, const SpreadRows& rows) {
+  return global_indices(indices, input, rows.rows.size(input.dim), [&](const Tensor& row) {
+    const Tensor own =
+        rows.source.empty() ? row : at::take(at::tensor(rows.source, indices.options()), row);
+    return own + input.spec->offset(input.mesh.rank());
+  });
 }
 
-/// The larger value, of equal ones the first; but of NaNs, which win, the last, as in LibTorch.
-Pooled larger(const Pooled& a, const Pooled& b) {
-  const Tensor a_nan = at::isnan(a[0]);
-  const Tensor b_nan = at::isnan(b[0]);
-  const Tensor takes_b =
-      (b[0] > a[0]) | (b_nan & (~a_nan | (b[1] > a[1]))) | ((b[0] == a[0]) & (b[1] < a[1]));
-  return {at::where(takes_b, b[0], a[0]), at::where(takes_b, b[1], a[1])};
+Pooled larger_of(const Pooled& a, const Pooled& b) {
+  const Maxima result = larger({a[0], a[1]}, {b[0], b[1]});
+  return {result.values, result.indices};
 }
 
 template <class Op>
@@ -311,9 +296,9 @@ std::tuple<Tensor, Tensor> adaptive_max(const Tensor& x, IntArrayRef size) {
   const Pooled own = pooling.pool_own(partial, [&](const Tensor& t, const auto& windows) {
     const auto rows = spread(t, input.dim, windows, std::nullopt);
     const auto [y, indices] = Op::call(rows.rows, pooling.local_size(windows.size()));
-    return Pooled{y, global_indices(indices, input, rows, partial.windows.n)};
+    return Pooled{y, in_the_whole(indices, input, rows)};
   });
-  const auto result = pooling.put_together(partial, own, larger);
+  const auto result = pooling.put_together(partial, own, larger_of);
   return {pooling.wrap(result[0], partial), pooling.wrap(result[1], partial)};
 }
 

@@ -4,11 +4,9 @@
 // LibTorch's own op runs on them without padding there; what that changes (average divisors,
 // indices of maxima) is corrected row by row.
 #include <ATen/Dispatch.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool1d.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/avg_pool3d.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool1d_with_indices.h>
 #include <ATen/ops/max_pool2d.h>
@@ -93,20 +91,14 @@ Tensor max_pool(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArra
   return from_rows(y, rows.input, rows.local);
 }
 
-/// LibTorch numbers the elements of the spatial dims as one. `indices` count in the local rows,
-/// padding included; the result counts in the whole tensor.
-Tensor global_indices(const Tensor& indices, const PoolingRows& rows, int64_t dilation) {
-  const auto& input = rows.input;
-  int64_t inner = 1;
-  for (int64_t dim = input.dim + 1; dim < input.tensor.dim(); ++dim)
-    inner *= input.tensor.size(dim);
-  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
-  const int64_t local_n = rows.local.rows.size(input.dim);
-  const Tensor in_rows = at::div(indices, inner, "floor");
-  Tensor row = in_rows.remainder(local_n) + rows.local.first;
-  // A window of nothing but -inf: LibTorch names its first element that is not padding.
-  row = at::where(row < 0, row.remainder(dilation), row);
-  return (at::div(in_rows, local_n, "floor") * n + row) * inner + indices.remainder(inner);
+/// `indices` count in the local rows, padding included; the result counts in the whole tensor.
+Tensor in_the_whole(const Tensor& indices, const PoolingRows& rows, int64_t dilation) {
+  const int64_t local_n = rows.local.rows.size(rows.input.dim);
+  return global_indices(indices, rows.input, local_n, [&](const Tensor& local_row) {
+    const Tensor row = local_row + rows.local.first;
+    // A window of nothing but -inf: LibTorch names its first element that is not padding.
+    return at::where(row < 0, row.remainder(dilation), row);
+  });
 }
 
 template <class Op, int64_t dims>
@@ -119,7 +111,7 @@ std::tuple<Tensor, Tensor> max_pool_with_indices(const Tensor& x, IntArrayRef ke
                                pooling.dilation, ceil_mode);
   if (rows.input.is_cut()) {
     indices =
-        global_indices(indices, rows, pooling.dilation[static_cast<size_t>(rows.input.spatial)]);
+        in_the_whole(indices, rows, pooling.dilation[static_cast<size_t>(rows.input.spatial)]);
   }
   return {from_rows(y, rows.input, rows.local), from_rows(indices, rows.input, rows.local)};
 }
