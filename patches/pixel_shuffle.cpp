@@ -42,7 +42,7 @@ Decision splitting(const OpCall& call, int64_t group) {
 
 /// LibTorch's op gives an empty tensor back as it is, whatever the factor. (On an n-d mesh the
 /// level below may be empty and whole, hence the sized rules.)
-Decision with_sizes_of_nothing(Decision decision, const OpCall& call, std::vector<int64_t> whole) {
+Decision with_sizes_of_nothing(Decision decision, const OpCall& call, c10::IntArrayRef whole) {
   const auto sizes = local_sizes(whole, decision.outputs[0], call.mesh().rank());
   const bool shuffles = call.name() == "aten::pixel_shuffle";
   decision.local = [sizes, shuffles](c10::ArrayRef<c10::IValue> arguments) {
