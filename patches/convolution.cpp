@@ -7,6 +7,9 @@
 // tensor as if zeros lay around it, and what the halo rows contribute to the boundary rows is
 // added. Both agree to rounding, both are differentiable twice; the choice is made from global
 // metadata.
+#include <ATen/ops/conv_transpose1d.h>
+#include <ATen/ops/conv_transpose2d.h>
+#include <ATen/ops/conv_transpose3d.h>
 #include <ATen/ops/convolution.h>
 #include <shard/window_patch.h>
 
@@ -142,10 +145,32 @@ Tensor by_linearity(const ShardedInput& input, const Convolution& convolution,
   return from_rows(convolution.without_padding(rows.rows, input.spatial), input, rows);
 }
 
+/// The ops of patches/transposed_convolution.cpp.
+Tensor convolve_transposed(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                           at::IntArrayRef stride, at::IntArrayRef padding,
+                           at::IntArrayRef dilation, at::IntArrayRef output_padding,
+                           int64_t groups) {
+  switch (weight.dim()) {
+    case 3:
+      return at::conv_transpose1d(x, weight, bias, stride, padding, output_padding, groups,
+                                  dilation);
+    case 4:
+      return at::conv_transpose2d(x, weight, bias, stride, padding, output_padding, groups,
+                                  dilation);
+    case 5:
+      return at::conv_transpose3d(x, weight, bias, stride, padding, output_padding, groups,
+                                  dilation);
+    default:
+      raise<SpecMismatch>(kOp, "got a weight of ", weight.sizes(),
+                          "; expected one to three spatial dims. Correct the weight.");
+  }
+}
+
 Tensor convolve(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                 at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                bool transposed, at::IntArrayRef, int64_t groups) {
-  if (transposed) refuse_op(kOp, "transposed = true", "a convolution that is not transposed");
+                bool transposed, at::IntArrayRef output_padding, int64_t groups) {
+  if (transposed)
+    return convolve_transposed(x, weight, bias, stride, padding, dilation, output_padding, groups);
   if (!is_shard_tensor(x)) {  // only a weight is sharded: use it whole
     const auto& mesh = mesh_of(is_shard_tensor(weight) ? weight : *bias);
     return convolve(promote(x, mesh), weight, bias, stride, padding, dilation, transposed, {},
@@ -179,7 +204,7 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const std::optional<Tenso
 SHARD_PATCH(convolution) {
   patch.function<at::_ops::convolution>(convolve)
       .shards("batch", "spatial", "channels (moved to the largest spatial dim)")
-      .notes("transposed: refused");
+      .notes("transposed: conv_transpose1d, 2d, 3d");
 }
 
 }  // namespace shard

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector norms of any order. Over a sharded dim the norm of the whole is the norm of the ranks'
 // norms.
+#include <ATen/ops/_weight_norm.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/norm_except_dim.h>
 #include <shard/reduction_patch.h>
 
 #include <cmath>
@@ -61,6 +63,13 @@ Tensor norm_dims_dtype(const Tensor& x, const std::optional<at::Scalar>& p, c10:
   return at::linalg_vector_norm(x, p.value_or(2), dims, keepdim, dtype);
 }
 
+// ---- weights by direction and length
+
+/// As LibTorch composes it where it has no fused kernel.
+Tensor weight_norm(const Tensor& direction, const Tensor& length, int64_t dim) {
+  return direction * (length / at::norm_except_dim(direction, 2, dim));
+}
+
 }  // namespace
 
 SHARD_PATCH(norms) {
@@ -69,6 +78,7 @@ SHARD_PATCH(norms) {
   patch.function<at::_ops::norm_ScalarOpt_dtype>(norm_dtype).shards("any dim");
   patch.function<at::_ops::norm_ScalarOpt_dim>(norm_dims).shards("any dim");
   patch.function<at::_ops::norm_ScalarOpt_dim_dtype>(norm_dims_dtype).shards("any dim");
+  patch.function<at::_ops::_weight_norm>(weight_norm).shards("any dim");
 }
 
 }  // namespace shard

@@ -4,11 +4,9 @@
 // LibTorch's own op runs on them without padding there; what that changes (average divisors,
 // indices of maxima) is corrected row by row.
 #include <ATen/Dispatch.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool1d.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/avg_pool3d.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool1d_with_indices.h>
 #include <ATen/ops/max_pool2d.h>
@@ -66,9 +64,13 @@ struct PoolingRows {
   std::vector<int64_t> padding;
 };
 
-PoolingRows pooling_rows(const Pooling& pooling, const Tensor& x, const at::Scalar& fill) {
+ShardedInput pooling_input(const Pooling& pooling, const Tensor& x) {
   const auto dims = static_cast<int64_t>(pooling.kernel.size());
-  const auto input = window_input(pooling.op, x, dims, /*channels_are_local=*/true);
+  return window_input(pooling.op, x, dims, /*channels_are_local=*/true);
+}
+
+PoolingRows pooling_rows(const Pooling& pooling, const ShardedInput& input,
+                         const at::Scalar& fill) {
   if (!input.is_cut()) return {input, own_rows(input), pooling.padding};
   const auto window = pooling.window(input.spatial);
   check_pooling_window(pooling, input, window);
@@ -87,26 +89,20 @@ template <class Op, int64_t dims>
 Tensor max_pool(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
                 IntArrayRef dilation, bool ceil_mode) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, dilation, ceil_mode);
-  const auto rows = pooling_rows(pooling, x, lowest(x.scalar_type()));
+  const auto rows = pooling_rows(pooling, pooling_input(pooling, x), lowest(x.scalar_type()));
   const Tensor y = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding,
                             pooling.dilation, ceil_mode);
   return from_rows(y, rows.input, rows.local);
 }
 
-/// LibTorch numbers the elements of the spatial dims as one. `indices` count in the local rows,
-/// padding included; the result counts in the whole tensor.
-Tensor global_indices(const Tensor& indices, const PoolingRows& rows, int64_t dilation) {
-  const auto& input = rows.input;
-  int64_t inner = 1;
-  for (int64_t dim = input.dim + 1; dim < input.tensor.dim(); ++dim)
-    inner *= input.tensor.size(dim);
-  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
-  const int64_t local_n = rows.local.rows.size(input.dim);
-  const Tensor in_rows = at::div(indices, inner, "floor");
-  Tensor row = in_rows.remainder(local_n) + rows.local.first;
-  // A window of nothing but -inf: LibTorch names its first element that is not padding.
-  row = at::where(row < 0, row.remainder(dilation), row);
-  return (at::div(in_rows, local_n, "floor") * n + row) * inner + indices.remainder(inner);
+/// `indices` count in the local rows, padding included; the result counts in the whole tensor.
+Tensor in_the_whole(const Tensor& indices, const PoolingRows& rows, int64_t dilation) {
+  const int64_t local_n = rows.local.rows.size(rows.input.dim);
+  return global_indices(indices, rows.input, local_n, [&](const Tensor& local_row) {
+    const Tensor row = local_row + rows.local.first;
+    // A window of nothing but -inf: LibTorch names its first element that is not padding.
+    return at::where(row < 0, row.remainder(dilation), row);
+  });
 }
 
 template <class Op, int64_t dims>
@@ -114,12 +110,12 @@ std::tuple<Tensor, Tensor> max_pool_with_indices(const Tensor& x, IntArrayRef ke
                                                  IntArrayRef stride, IntArrayRef padding,
                                                  IntArrayRef dilation, bool ceil_mode) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, dilation, ceil_mode);
-  const auto rows = pooling_rows(pooling, x, lowest(x.scalar_type()));
+  const auto rows = pooling_rows(pooling, pooling_input(pooling, x), lowest(x.scalar_type()));
   auto [y, indices] = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding,
                                pooling.dilation, ceil_mode);
   if (rows.input.is_cut()) {
     indices =
-        global_indices(indices, rows, pooling.dilation[static_cast<size_t>(rows.input.spatial)]);
+        in_the_whole(indices, rows, pooling.dilation[static_cast<size_t>(rows.input.spatial)]);
   }
   return {from_rows(y, rows.input, rows.local), from_rows(indices, rows.input, rows.local)};
 }
@@ -142,9 +138,6 @@ Tensor divisor_factors(const Window& window, const PoolingRows& rows, const Tens
   }
   if (std::all_of(factors.begin(), factors.end(), [](double factor) { return factor == 1; }))
     return {};
-  if (!y.is_floating_point())
-    refuse_op("aten::avg_pool", "integers and padding that is not counted",
-              "floating-point values");
   Shape shape(static_cast<size_t>(y.dim()), 1);
   shape[static_cast<size_t>(rows.input.dim)] = static_cast<int64_t>(factors.size());
   const auto type =
@@ -152,11 +145,26 @@ Tensor divisor_factors(const Window& window, const PoolingRows& rows, const Tens
   return at::tensor(factors, y.options().dtype(type)).view(shape);
 }
 
+/// What is divided by other numbers of rows afterwards has to be more than the quotient of
+/// integers. Of all output rows, not of this rank's: every rank must refuse.
+void check_divisors(const Pooling& pooling, const ShardedInput& input, bool count_include_pad) {
+  if (!input.is_cut() || input.tensor.is_floating_point()) return;
+  const auto window = pooling.window(input.spatial);
+  check_pooling_window(pooling, input, window);
+  const int64_t n = input.tensor.size(input.dim);
+  for (int64_t out = 0; out < window.output_size(n); ++out) {
+    if (divisor_rows(window, out, n, count_include_pad) != window.kernel)
+      refuse_op(pooling.op, "integers and padding that is not counted", "floating-point values");
+  }
+}
+
 template <class Op, int64_t dims>
 Tensor average(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
                bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, 1, ceil_mode);
-  const auto rows = pooling_rows(pooling, x, 0);
+  const auto input = pooling_input(pooling, x);
+  if (!divisor) check_divisors(pooling, input, count_include_pad);
+  const auto rows = pooling_rows(pooling, input, 0);
   Tensor y;
   if constexpr (dims == 1) {
     y = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding, ceil_mode,

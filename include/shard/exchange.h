@@ -86,6 +86,8 @@ struct Window {
 /// owner that have rows also get what lies outside.
 Partition partition_outputs(const Partition& input, int64_t total,
                             const std::function<int64_t(int64_t)>& first_output);
+/// The nearest boundaries at multiples of `unit`, which divides the whole.
+Partition rounded_partition(const Partition& partition, int64_t unit);
 
 /// What one rank computes of a window op: output rows `out` from input rows `in` with
 /// `before`/`after` rows of padding around them.

@@ -71,6 +71,18 @@ at::Tensor from_rows(const at::Tensor& y, const ShardedInput& input, const Local
 at::Tensor from_window(const at::Tensor& local, const ShardedInput& input,
                        const Partition& partition);
 
+/// Maxima and where they are. LibTorch numbers the elements of the spatial dims as one.
+struct Maxima {
+  at::Tensor values, indices;
+};
+/// Of two maxima over parts of the same windows: the larger value, of equal ones the first; but of
+/// NaNs, which win, the last, as in LibTorch.
+Maxima larger(const Maxima& a, const Maxima& b);
+/// `indices` count in a tensor like `input` that has `rows` rows along the sharded dim; the result
+/// counts in the whole one, where they are those that `global_row` gives.
+at::Tensor global_indices(const at::Tensor& indices, const ShardedInput& input, int64_t rows,
+                          const std::function<at::Tensor(const at::Tensor&)>& global_row);
+
 /// The size in bytes of the largest shard up to which convolution concatenates the halo
 /// (patches/convolution.cpp); tests set it to run both ways on small inputs. Every rank must see
 /// the same value.

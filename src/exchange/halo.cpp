@@ -108,7 +108,21 @@ struct HaloNode : Node {
   int64_t own_rows = 0;
 
   Tensor or_zeros(Tensor gradient, int64_t rows) const {
-    return gradient.defined() ? gradient : fill_rows(like, plan->dim, rows);
+    return gradient.defined() ? alike(gradient, like) : fill_rows(like, plan->dim, rows);
+  }
+
+ private:
+  /// On an n-d mesh a rank's gradient may lie otherwise below this level than its peers' (that of a
+  /// tensor which the ranks below use differently is Partial), but raw parts are exchanged.
+  Tensor alike(const Tensor& gradient, const Tensor& model) const {
+    const auto* impl = impl_of(model);
+    const auto* given = impl_of(gradient);
+    if (!impl || !given || !(given->mesh().layout() == impl->mesh().layout())) return gradient;
+    const auto spec = dual_spec(impl->spec());
+    const Tensor moved =
+        redistribute(gradient, spec->with(spec->placement(), gradient.sizes(), spec->partition()));
+    if (!impl_of(impl->local())) return moved;
+    return from_local(alike(to_local(moved), impl->local()), impl->mesh(), spec_of(moved));
   }
 };
 

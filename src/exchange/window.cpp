@@ -49,6 +49,18 @@ Partition partition_outputs(const Partition& input, int64_t total,
   return output;
 }
 
+Partition rounded_partition(const Partition& partition, int64_t unit) {
+  Partition result;
+  int64_t end = 0, begin = 0;
+  for (const int64_t size : partition) {
+    end += size;
+    const int64_t boundary = (end + unit / 2) / unit * unit;
+    result.push_back(boundary - begin);
+    begin = boundary;
+  }
+  return result;
+}
+
 Partition Window::output_partition(const Partition& input) const {
   const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
   const int64_t centre = (reach() - 1) / 2 - padding;

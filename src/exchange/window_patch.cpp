@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/div.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/where.h>
 #include <shard/error.h>
 #include <shard/window_patch.h>
 
@@ -124,6 +128,25 @@ Tensor from_window(const Tensor& local, const ShardedInput& input, const Partiti
         offset_of(partition, static_cast<int64_t>(partition.size()));
   }
   return from_local(local, input.mesh, input.spec->with(input.spec->placement(), shape, partition));
+}
+
+Maxima larger(const Maxima& a, const Maxima& b) {
+  const Tensor a_nan = at::isnan(a.values);
+  const Tensor b_nan = at::isnan(b.values);
+  const Tensor takes_b = (b.values > a.values) | (b_nan & (~a_nan | (b.indices > a.indices))) |
+                         ((b.values == a.values) & (b.indices < a.indices));
+  return {at::where(takes_b, b.values, a.values), at::where(takes_b, b.indices, a.indices)};
+}
+
+Tensor global_indices(const Tensor& indices, const ShardedInput& input, int64_t rows,
+                      const std::function<Tensor(const Tensor&)>& global_row) {
+  int64_t inner = 1;
+  for (int64_t dim = input.dim + 1; dim < input.tensor.dim(); ++dim)
+    inner *= input.tensor.size(dim);
+  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
+  const Tensor in_rows = at::div(indices, inner, "floor");
+  const Tensor row = global_row(in_rows.remainder(rows));
+  return (at::div(in_rows, rows, "floor") * n + row) * inner + indices.remainder(inner);
 }
 
 int64_t concatenation_limit() { return concatenation_bytes.load(std::memory_order_relaxed); }

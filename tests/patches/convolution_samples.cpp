@@ -423,12 +423,5 @@ TEST(Convolution, InvalidStrideIsRefusedAlikeOnEveryRank) {
   });
 }
 
-TEST(Convolution, TransposedIsRefusedByName) {
-  expect_same_error<MissingShardPatch>(2, "transposed", [](const DeviceMesh& mesh) {
-    const Tensor x = scatter_tensor(torch::randn({1, 2, 6, 6}), 0, mesh, {Shard(2)});
-    return [x] { torch::conv_transpose2d(x, torch::randn({2, 2, 2, 2}), {}, 2); };
-  });
-}
-
 }  // namespace
 }  // namespace shard::testing

@@ -208,13 +208,6 @@ TEST(Interpolate, RowsBelongToTheOwnerOfTheirPlaceInTheInput) {
   });
 }
 
-TEST(Interpolate, BicubicOnASpatialShardIsRefusedByName) {
-  expect_same_error<MissingShardPatch>(2, "bicubic", [](const DeviceMesh& mesh) {
-    const Tensor x = scatter_tensor(torch::randn({1, 2, 6, 6}), 0, mesh, {Shard(2)});
-    return [x] { torch::upsample_bicubic2d(x, {12, 12}, false); };
-  });
-}
-
 TEST(Interpolate, SizeZeroIsRefusedAlikeOnEveryRank) {
   expect_same_error<SpecMismatch>(2, "positive spatial sizes", [](const DeviceMesh& mesh) {
     const Tensor x = scatter_tensor(torch::randn({1, 2, 6, 6}), 0, mesh, {Shard(2)});

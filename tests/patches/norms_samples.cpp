@@ -131,5 +131,26 @@ TEST(Norms, ItemIsTheGlobalValueOnEveryRank) {
   });
 }
 
+/// By fused kernel the second derivative is wrong in LibTorch itself: it leaves out the norm's.
+std::vector<Sample> weight_norm_cases() {
+  torch::manual_seed(93);
+  Check once;
+  once.double_backward = false;
+  const auto over = [](int64_t dim) {
+    return [dim](const auto& t) { return at::_weight_norm(t[0], t[1], dim); };
+  };
+  return {
+      {"sharded_weight",
+       {sharded(torch::randn({7, 4}), 0), weight(torch::randn({7, 1}))},
+       over(0),
+       once},
+      {"across_the_shards",
+       {sharded(torch::randn({7, 4}), 0), weight(torch::randn({1, 4}))},
+       over(1),
+       once},
+  };
+}
+SHARD_SAMPLES(WeightNorm, weight_norm_cases());
+
 }  // namespace
 }  // namespace shard::testing

@@ -218,6 +218,13 @@ TEST(Pooling, WindowLargerThanTheInputIsRefusedAlikeOnEveryRank) {
   });
 }
 
+TEST(Pooling, AveragesOfIntegersWithOtherDivisorsAreRefusedAlikeOnEveryRank) {
+  expect_same_error<MissingShardPatch>(3, "floating-point values", [](const DeviceMesh& mesh) {
+    const Tensor x = scatter_tensor(torch::ones({1, 2, 9, 6}, torch::kLong), 0, mesh, {Shard(2)});
+    return [x] { torch::avg_pool2d(x, 3, 2, 1, false, false); };
+  });
+}
+
 TEST(Pooling, OneRankIsBitEqualToPlain) {
   run_ranks(1, [](World& world) {
     const Tensor plain = field({1, 2, 9, 6});

@@ -79,7 +79,8 @@ struct Difficulties {
     if (const auto window = window_of(call); !window.empty()) {
       note("even kernel",
            std::any_of(window.begin(), window.end(), [](int64_t k) { return k % 2 == 0; }));
-      note("padding that is not half the kernel", changes_size(call, window));
+      if (call.argument("padding"))
+        note("padding that is not half the kernel", changes_size(call, window));
       see_image(call);
     }
     if (const auto* tensor = first_tensor(call)) see_sizes(*tensor);
