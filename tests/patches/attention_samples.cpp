@@ -295,7 +295,9 @@ std::vector<Sample> cases() {
   return all;
 }
 
-SHARD_SAMPLES(Attention, cases());
+// Keys and values travel around the ranks, forward and backward; attention_test counts the bytes.
+SHARD_SAMPLES(Attention,
+              with_traffic(with_costs(cases(), 9), {{"one_sequence_for_all_three", 20}}));
 
 /// Any lengths, heads, masks and cuts, in three dims: LibTorch's path that can be differentiated
 /// twice.
@@ -323,7 +325,11 @@ Sample random_sample(Random& r) {
   }
   return {"random", inputs, attention(options)};
 }
-SHARD_RANDOM_SAMPLES(RandomAttention, random_sample);
+
+Sample costly_sample(Random& r) {
+  return with_costs(random_sample(r), kCountedElsewhere, "a dim of few rows may be cut");
+}
+SHARD_RANDOM_SAMPLES(RandomAttention, costly_sample);
 
 }  // namespace
 }  // namespace shard::testing

@@ -58,7 +58,8 @@ std::vector<Sample> mode_cases() {
   }
   return cases;
 }
-SHARD_SAMPLES(GridSampleMode, mode_cases());
+const std::string kAllRows = "the grids reach everywhere, so all rows are needed everywhere";
+SHARD_SAMPLES(GridSampleMode, with_costs(mode_cases(), 1, kAllRows));
 
 std::vector<Sample> layout_cases() {
   torch::manual_seed(82);
@@ -103,7 +104,7 @@ std::vector<Sample> layout_cases() {
                   sharded(field({1, 2, 4, 7, 2}), 3), whole(places({1, 3, 5, 2, 3}))),
   };
 }
-SHARD_SAMPLES(GridSampleLayout, layout_cases());
+SHARD_SAMPLES(GridSampleLayout, with_costs(layout_cases(), 6, kAllRows));
 
 Sample affine_case(std::string name, Input theta, std::vector<int64_t> size, bool align) {
   return {std::move(name), {std::move(theta)}, [=](const Tensors& t) {
@@ -155,7 +156,9 @@ Sample random_sample(Random& r) {
       [=](const Tensors& t) { return torch::grid_sampler(t[0], t[1], mode, padding, align); },
       once()};
 }
-SHARD_RANDOM_SAMPLES(RandomGridSample, random_sample);
+
+Sample costly_sample(Random& r) { return with_costs(random_sample(r), 6, kAllRows); }
+SHARD_RANDOM_SAMPLES(RandomGridSample, costly_sample);
 
 /// Rows are found in floating point; identity grids hit them exactly.
 TEST(GridSample, IdentityAndScaledGridsNameTheSameRowsAsLibTorch) {

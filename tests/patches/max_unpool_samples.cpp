@@ -83,7 +83,8 @@ std::vector<Sample> cases() {
        }},
   };
 }
-SHARD_SAMPLES(MaxUnpool, cases());
+const std::string kAllRows = "the indices reach everywhere, so rows come from everywhere";
+SHARD_SAMPLES(MaxUnpool, with_costs(cases(), 5, kAllRows));
 
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(2, 1, 6);
@@ -97,7 +98,9 @@ Sample random_sample(Random& r) {
            constant(places, r.coin() ? dim : -1)},
           [=](const Tensors& t) { return torch::max_unpool2d(t[0], t[1], to); }};
 }
-SHARD_RANDOM_SAMPLES(RandomMaxUnpool, random_sample);
+
+Sample costly_sample(Random& r) { return with_costs(random_sample(r), 6, kAllRows); }
+SHARD_RANDOM_SAMPLES(RandomMaxUnpool, costly_sample);
 
 TEST(MaxUnpool, PlacesOfWindowsThatNoBoundaryCutsSendNoRows) {
   run_ranks(2, [](World& world) {

@@ -63,7 +63,7 @@ std::vector<Sample> cases() {
        }},
   };
 }
-SHARD_SAMPLES(PixelShuffle, cases());
+SHARD_SAMPLES(PixelShuffle, with_traffic(cases(), {{"channel_shuffle_channels", 1.5}}));
 
 Sample random_sample(Random& r) {
   const int64_t factor = r.integer(1, 3);

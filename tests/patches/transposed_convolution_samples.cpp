@@ -133,7 +133,8 @@ std::vector<Sample> layouts() {
        }},
   };
 }
-SHARD_SAMPLES(TransposedLayout, layouts());
+SHARD_SAMPLES(TransposedLayout,
+              with_whole(layouts(), "a weight is used whole", {"sharded_weight_is_used_whole"}));
 
 /// Any geometry in one to three spatial dims.
 Sample random_sample(Random& r) {

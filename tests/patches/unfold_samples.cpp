@@ -56,7 +56,7 @@ std::vector<Sample> unfold_cases() {
       unfold_case("more_ranks_than_rows", UnfoldOptions(3).padding(1), field({1, 2, 3, 4})),
   };
 }
-SHARD_SAMPLES(Unfold, unfold_cases());
+SHARD_SAMPLES(Unfold, with_traffic(unfold_cases(), {{"columns", 0.5}}));
 
 std::vector<Sample> fold_cases() {
   torch::manual_seed(62);
@@ -89,7 +89,7 @@ std::vector<Sample> fold_cases() {
        }},
   };
 }
-SHARD_SAMPLES(Fold, fold_cases());
+SHARD_SAMPLES(Fold, with_traffic(fold_cases(), {{"columns", 0.5}}));
 
 Sample random_sample(Random& r) {
   const auto kernel = r.sizes(2, 1, 3), stride = r.sizes(2, 1, 3), dilation = r.sizes(2, 1, 2);
@@ -113,7 +113,11 @@ Sample random_sample(Random& r) {
             return bent(torch::col2im(t[0], image, kernel, dilation, padding, stride));
           }};
 }
-SHARD_RANDOM_SAMPLES(RandomUnfold, random_sample);
+
+Sample costly_sample(Random& r) {
+  return with_costs(random_sample(r), 5, "an image of few rows may have nothing to cut");
+}
+SHARD_RANDOM_SAMPLES(RandomUnfold, costly_sample);
 
 TEST(Unfold, PatchesSendNothingAndOverlapsOneExchange) {
   run_ranks(2, [](World& world) {

@@ -77,6 +77,18 @@ Sample& named(std::vector<Sample>& samples, const std::string& name) {
 
 }  // namespace
 
+Sample with_costs(Sample sample, double traffic, const std::string& holds_whole) {
+  sample.check.traffic = traffic;
+  sample.check.holds_whole = holds_whole;
+  return sample;
+}
+
+std::vector<Sample> with_costs(std::vector<Sample> samples, double traffic,
+                               const std::string& holds_whole) {
+  for (auto& sample : samples) sample = with_costs(std::move(sample), traffic, holds_whole);
+  return samples;
+}
+
 std::vector<Sample> with_traffic(std::vector<Sample> samples,
                                  const std::map<std::string, double>& traffic) {
   for (const auto& [name, times] : traffic) named(samples, name).check.traffic = times;

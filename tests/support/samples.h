@@ -9,6 +9,7 @@
 #include <shard/testing.h>
 #include <support/random.h>
 
+#include <limits>
 #include <map>
 #include <ostream>
 #include <string>
@@ -48,6 +49,13 @@ std::vector<std::string> patch_families();
 /// Calls the sample's function on copies of its whole inputs.
 void call_plain(const Sample& sample);
 
+/// A sample that may send so much and, when a reason is given, hold whole tensors (see
+/// judge_costs).
+Sample with_costs(Sample sample, double traffic, const std::string& holds_whole = {});
+std::vector<Sample> with_costs(std::vector<Sample> samples, double traffic,
+                               const std::string& holds_whole = {});
+/// The traffic of samples whose bytes are counted by tests of their own.
+inline constexpr double kCountedElsewhere = std::numeric_limits<double>::infinity();
 /// The samples, of which those that are named may send so many times their tensors
 /// (Check::traffic).
 std::vector<Sample> with_traffic(std::vector<Sample> samples,
