@@ -194,6 +194,18 @@ TEST(Costs, OfAnOpThatNamesItsSizesAreNotJudged) {
   EXPECT_TRUE(judge_costs(sample).ok());
 }
 
+/// A kernel of LibTorch that is wrong in float32 is no reference; float64 is compared all the same.
+TEST(Conformance, ComparesNothingWithAPlainResultThatIsWrongItself) {
+  const auto times_five_if = [](bool (*is_wrong)(const Tensor&)) {
+    return samples([is_wrong](const Tensor& t) { return t * (is_wrong(t) ? 5 : 1); });
+  };
+  const auto in_single = times_five_if(
+      [](const Tensor& t) { return !is_shard_tensor(t) && t.scalar_type() == at::kFloat; });
+  const auto in_both = times_five_if([](const Tensor& t) { return !is_shard_tensor(t); });
+  EXPECT_TRUE(conformance("wrong in float32", in_single).ok());
+  EXPECT_FALSE(conformance("wrong in both", in_both).ok());
+}
+
 TEST(Conformance, CountsRefusalsApart) {
   const auto report =
       conformance("aten::renorm", samples([](const Tensor& t) { return at::renorm(t, 2, 0, 1); }));
