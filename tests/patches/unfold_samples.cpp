@@ -89,7 +89,7 @@ std::vector<Sample> fold_cases() {
        }},
   };
 }
-SHARD_SAMPLES(Fold, with_traffic(fold_cases(), {{"columns", 0.5}}));
+SHARD_SAMPLES(Fold, fold_cases());
 
 Sample random_sample(Random& r) {
   const auto kernel = r.sizes(2, 1, 3), stride = r.sizes(2, 1, 3), dilation = r.sizes(2, 1, 2);
