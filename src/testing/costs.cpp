@@ -82,7 +82,9 @@ class Budget {
   /// cut again.
   int64_t traffic() const {
     const int64_t gradients = kRanks * (kRanks - 1) * weights_;
-    const double moved = (check_.traffic + kFree) * static_cast<double>(tensors_);
+    constexpr double kNoLimit = 1e15;
+    const double moved =
+        std::min((check_.traffic + kFree) * static_cast<double>(tensors_), kNoLimit);
     return static_cast<int64_t>(moved) + gradients + meeting_;
   }
 
