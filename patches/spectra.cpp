@@ -93,7 +93,7 @@ class Steps {
     const bool is_resized = last_size >= 0 && shard_dim() == dims.back();  // on one rank
     spec_ = is_resized ? spec_->with(spec_->placement(), shape) : spec_->with_shape(shape);
     // A rank without rows transforms one of zeros: libraries refuse empty tensors.
-    steps_.push_back([along, dims, dim = shard_dim()](const Tensor& x) {
+    steps_.emplace_back([along, dims, dim = shard_dim()](const Tensor& x) {
       return on_rows(x, dim, [&](const Tensor& rows) { return with_dims_last(rows, dims, along); });
     });
   }
@@ -112,7 +112,7 @@ class Steps {
 
  private:
   void move(const SpecRef& target) {
-    steps_.push_back([from = spec_, target, mesh = mesh_](const Tensor& x) {
+    steps_.emplace_back([from = spec_, target, mesh = mesh_](const Tensor& x) {
       return raw_local(redistribute(from_local(x, mesh, from), target));
     });
     spec_ = target;

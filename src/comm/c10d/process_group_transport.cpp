@@ -128,7 +128,7 @@ void ProcessGroupTransport::move(const MessageOperation& operation, const Messag
   try {
     round->run();
   } catch (...) {
-    round.release();  // never freed, on purpose: messages may still be under way
+    static_cast<void>(round.release());  // never freed, on purpose: messages may still be under way
     throw;
   }
 }

@@ -39,7 +39,7 @@ void MpiTransfer::run() {
 }
 
 MpiTransfer::Packet& MpiTransfer::new_packet() {
-  packets_.push_back(std::unique_ptr<Packet>(new Packet));
+  packets_.push_back(std::make_unique_for_overwrite<Packet>());
   return *packets_.back();
 }
 

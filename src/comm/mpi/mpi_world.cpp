@@ -63,7 +63,8 @@ void MpiWorld::move(const MessageOperation& operation, const MessageRoundPlan& p
   try {
     transfer->run();
   } catch (...) {
-    transfer.release();  // never freed, on purpose: MPI may still write into its buffers
+    static_cast<void>(
+        transfer.release());  // never freed, on purpose: MPI may still write into its buffers
     throw;
   }
 }

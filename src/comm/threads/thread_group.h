@@ -72,9 +72,11 @@ class ThreadGroup {
   ThreadWorld& world() { return *world_; }
   RankGate& gate() { return gate_; }
   RankSlot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
-  Mailbox& mailbox(int from, int to) { return mailboxes_[static_cast<size_t>(from * size() + to)]; }
+  Mailbox& mailbox(int from, int to) { return mailboxes_[place(from) * place(size()) + place(to)]; }
 
  private:
+  static size_t place(int rank) { return static_cast<size_t>(rank); }
+
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> world_ranks_;
   RankGate gate_;
