@@ -25,6 +25,9 @@ struct Attention {
   std::optional<double> scale;
   bool has_grouped_heads = false;
   bool has_all_queries = true;  ///< no mesh dim cuts them
+  /// Whether the mask is alike along each dim of q, told from the global sizes: where two mesh dims
+  /// cut the queries, the inner one finds a single row on some ranks.
+  std::vector<bool> mask_is_alike = {};
 
   int64_t ndim() const { return q.dim(); }
   int64_t query_dim() const { return q.dim() - 2; }
@@ -105,6 +108,15 @@ void check_mask(const Attention& a, bool is_causal) {
                       "; expected one that expands to ", c10::IntArrayRef(scores), ".");
 }
 
+std::vector<bool> dims_of_alike_masks(const Attention& a) {
+  std::vector<bool> result;
+  for (int64_t dim = 0; a.mask.defined() && dim < a.ndim(); ++dim) {
+    const int64_t of_mask = dim - (a.ndim() - a.mask.dim());
+    result.push_back(of_mask < 0 || (a.mask.size(of_mask) == 1 && a.q.size(dim) != 1));
+  }
+  return result;
+}
+
 // ---- how the tensors must lie along one mesh dim
 
 Layout layout_of(const Tensor& t) { return t.defined() ? Layout(*spec_of(t)) : Layout(); }
@@ -141,9 +153,8 @@ Layout keys_along(const Attention& a, const Layout& q) {
 
 /// The mask cut as dim `dim` of q, unless it is alike along it.
 Layout mask_along(const Attention& a, const Layout& q) {
-  if (!a.mask.defined()) return {};
-  const int64_t dim = q.dim() - (a.ndim() - a.mask.dim());
-  return dim < 0 || a.mask.size(dim) == 1 ? Layout() : q.moved_to(dim);
+  if (!a.mask.defined() || a.mask_is_alike[static_cast<size_t>(q.dim())]) return {};
+  return q.moved_to(q.dim() - (a.ndim() - a.mask.dim()));
 }
 
 /// Where the result is to be cut: as q is; else along the batch or heads as another one is.
@@ -308,6 +319,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   if (enable_gqa) check_heads(a);
   expand_batches(a);
   check_mask(a, is_causal);
+  a.mask_is_alike = dims_of_alike_masks(a);
   AttentionPlan plan;
   plan.queries = {0, a.q.size(-2)};
   plan.keys = {a.k.size(-2)};

@@ -24,6 +24,14 @@ int64_t largest_dim(const Tensor& x, int64_t first) {
   return best;
 }
 
+/// Without pending sums at the levels of a mesh of several dims that are below: made-up rows have
+/// none, and all places must lie alike.
+Tensor with_values(const Tensor& rows) {
+  if (!is_shard_tensor(rows)) return rows;
+  const Tensor reduced = redistribute(rows, dual_spec(spec_of(rows)));
+  return from_local(with_values(to_local(reduced)), mesh_of(reduced), spec_of(reduced));
+}
+
 }  // namespace
 
 ShardedInput sharded_input(const Tensor& x) {
@@ -112,8 +120,9 @@ LocalRows window_rows(const ShardedInput& input, const Window& window, const at:
 }
 
 Tensor on_rows(const Tensor& rows, int64_t dim, const std::function<Tensor(const Tensor&)>& op) {
-  if (dim < 0 || rows.size(dim) > 0) return op(rows);
-  return op(join({rows, fill_rows(rows, dim, 1)}, dim)).narrow(dim, 0, 0);
+  const Tensor values = with_values(rows);
+  if (dim < 0 || values.size(dim) > 0) return op(values);
+  return op(join({values, fill_rows(values, dim, 1)}, dim)).narrow(dim, 0, 0);
 }
 
 Tensor from_rows(const Tensor& y, const ShardedInput& input, const LocalRows& rows) {
