@@ -124,11 +124,11 @@ ProcessGroupTransport::ProcessGroupTransport(c10::intrusive_ptr<c10d::ProcessGro
 
 void ProcessGroupTransport::move(const MessageOperation& operation, const MessageRoundPlan& plan,
                                  const std::shared_ptr<void>& memory) {
-  auto round = std::make_unique<Round>(*this, operation, plan, memory);
+  auto round = std::make_shared<Round>(*this, operation, plan, memory);
   try {
     round->run();
   } catch (...) {
-    static_cast<void>(round.release());  // never freed, on purpose: messages may still be under way
+    keep_for_good(std::move(round));
     throw;
   }
 }

@@ -2,6 +2,7 @@
 #include "comm/messages/message_transport.h"
 
 #include <map>
+#include <mutex>
 
 #include "comm/texts.h"
 
@@ -11,6 +12,13 @@ MessageNumbering::MessageNumbering(const std::vector<MessagePiece>& pieces) {
   std::map<int, uint32_t> next;
   for (const MessagePiece& piece : pieces) index.push_back(next[piece.peer]++);
   for (const MessagePiece& piece : pieces) count.push_back(next[piece.peer]);
+}
+
+void keep_for_good(std::shared_ptr<void> memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>();  // outlives all threads
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(memory));
 }
 
 void MessageTransport::fail(const MessageOperation& operation, const Failure& failure) {

@@ -59,6 +59,9 @@ struct MessageHeader {
   uint32_t count = 0;  ///< messages between these two ranks
 };
 
+/// Keeps what messages that are still under way may use, until the process ends.
+void keep_for_good(std::shared_ptr<void> memory);
+
 class MessageTransport {
  public:
   virtual ~MessageTransport() = default;

@@ -59,12 +59,11 @@ void MpiWorld::begin(const MessageOperation& operation) {
 
 void MpiWorld::move(const MessageOperation& operation, const MessageRoundPlan& plan,
                     const std::shared_ptr<void>& memory) {
-  auto transfer = std::make_unique<MpiTransfer>(*this, operation, plan, memory);
+  auto transfer = std::make_shared<MpiTransfer>(*this, operation, plan, memory);
   try {
     transfer->run();
   } catch (...) {
-    static_cast<void>(
-        transfer.release());  // never freed, on purpose: MPI may still write into its buffers
+    keep_for_good(std::move(transfer));
     throw;
   }
 }
