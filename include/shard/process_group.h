@@ -17,7 +17,7 @@ namespace shard {
 
 /// A communicator over `group`'s CPU backend, of which only `send` and `recv` are used: collectives
 /// and reductions are this library's own, with the bits of the other backends. `DeviceMesh(comm,
-/// dims, device)` makes a mesh of it. Not collective. The group must outlive nothing: it is held.
+/// dims, device)` makes a mesh of it. Not collective. The communicator keeps the group alive.
 ///
 /// `timeout`: of one wait; nullopt: SHARD_TIMEOUT. A rank that fails writes why into the group's
 /// store, where the others find it as soon as the group ends their waits (connection closed, or

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MpiWorld: what all communicators of one MPI job share: the two MPI communicators (data, control),
-// the wait that cannot hang, and the buffers of failed operations.
+// MpiWorld: what all communicators of one MPI job share: the two MPI communicators (data, control)
+// and the wait that cannot hang.
 #pragma once
 
 #include <chrono>
