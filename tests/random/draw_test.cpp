@@ -3,8 +3,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <shard/error.h>
 #include <shard/launch.h>
 #include <shard/memory.h>
+#include <shard/tensor.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
 #include <torch/utils.h>
