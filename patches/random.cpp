@@ -86,6 +86,7 @@ SHARD_PATCH(random) {
   patch.dispatch<ops::normal_float_Tensor>(normal_of_width).shards("any dim");
   patch.dispatch<ops::normal_Tensor_Tensor>(normal).shards("any dim");
   patch.dispatch<ops::native_dropout>(native_dropout).shards("any dim");
+  patch.rule("aten::native_dropout_backward", pointwise(Linearity::Product)).shards("any dim");
 }
 
 }  // namespace shard

@@ -16,14 +16,17 @@ namespace {
 using at::Generator;
 using at::Tensor;
 
-/// LibTorch's normal_ makes 16 numbers at a time and the last 16 of a tensor anew when they are
-/// not: blocks are multiples of 16, and the last one is not smaller than that.
-constexpr int64_t kBlock = int64_t{1} << 15;
+/// How many numbers are drawn at once: few against the whole, for memory, and not too few, for
+/// time. LibTorch's normal_ makes 16 numbers at a time and the last 16 of a tensor anew when they
+/// are not: blocks are multiples of 16, and the last one is not smaller than that.
+int64_t block_size(int64_t whole) {
+  return std::clamp(whole / 16, int64_t{64}, int64_t{1} << 15) / 16 * 16;
+}
 
 /// Calls `visit(begin, count)` for blocks that together are [begin, end).
 template <class Visit>
-void for_each_block(int64_t begin, int64_t end, const Visit& visit) {
-  for (; end - begin >= 2 * kBlock; begin += kBlock) visit(begin, kBlock);
+void for_each_block(int64_t begin, int64_t end, int64_t block, const Visit& visit) {
+  for (; end - begin >= 2 * block; begin += block) visit(begin, block);
   if (begin < end) visit(begin, end - begin);
 }
 
@@ -85,8 +88,9 @@ void keep(const Tensor& block, int64_t begin, const Runs& runs, const Tensor& pa
 /// far apart, else all between the first and the last.
 template <class Visit>
 void for_each_stretch(const Runs& runs, const Visit& visit) {
+  constexpr int64_t kShort = 4096;  // drawn in the time that it takes to enter a stream
   const int64_t apart = runs.count() > 1 ? runs.begin(1) - runs.begin(0) : 0;
-  if (apart <= std::max(4 * runs.length(), kBlock / 8)) return visit(runs.begin(0), runs.end());
+  if (apart <= std::max(4 * runs.length(), kShort)) return visit(runs.begin(0), runs.end());
   for (int64_t run = 0; run < runs.count(); ++run) {
     visit(runs.begin(run), runs.begin(run) + runs.length());
   }
@@ -97,6 +101,7 @@ void for_each_stretch(const Runs& runs, const Visit& visit) {
 RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler)
     : whole_(std::move(whole)),
       sampler_(std::move(sampler)),
+      total_(product(whole_.sizes)),
       numbers_{whole_.dtype, is_contiguous(whole_)},
       kind_(kind_of(sampler_, numbers_)),
       order_(kind_ == StreamKind::Seeded ? index_order(whole_) : memory_order(whole_)) {
@@ -113,7 +118,7 @@ RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler, const Generator& gene
     return;
   }
   start_ = generator.clone();
-  for_each_block(0, product(whole_.sizes),
+  for_each_block(0, total_, block_size(total_),
                  [&](int64_t, int64_t count) { numbers_.draw(sampler_, count, generator); });
 }
 
@@ -129,13 +134,13 @@ Tensor RandomDraw::collect(const Box& box, const Generator& sequential) const {
     runs.emplace(permuted(whole_.sizes, order_), permuted(box.begin, order_), size);
   }
   if (sequential.defined()) {
-    for_each_block(0, product(whole_.sizes), [&](int64_t begin, int64_t count) {
+    for_each_block(0, total_, block_size(total_), [&](int64_t begin, int64_t count) {
       const Tensor block = numbers_.draw(sampler_, count, sequential);
       if (runs) keep(block, begin, *runs, part);
     });
   } else if (runs) {
     for_each_stretch(*runs, [&](int64_t from, int64_t to) {
-      for_each_block(from, to, [&](int64_t begin, int64_t count) {
+      for_each_block(from, to, block_size(total_), [&](int64_t begin, int64_t count) {
         const auto seeded = generator_giving(seed_after(seed_, begin));
         keep(numbers_.draw(sampler_, count, seeded), begin, *runs, part);
       });

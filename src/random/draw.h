@@ -40,6 +40,7 @@ class RandomDraw {
 
   WholeTensor whole_;
   Sampler sampler_;
+  int64_t total_;
   Numbers numbers_;
   StreamKind kind_;
   std::vector<int64_t> order_;  ///< tensor dims in the order of the stream, outermost first

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every function seeds its rank's generator: plain LibTorch then draws the same numbers.
+#include <ATen/ops/normal.h>
 #include <support/samples.h>
 #include <torch/nn/functional/dropout.h>
 #include <torch/types.h>
@@ -55,10 +56,9 @@ std::vector<Sample> samples() {
   add("random_to", [](const Tensor& x) { return torch::empty_like(x).random_(40); });
   add("random_from", [](const Tensor& x) { return torch::empty_like(x).random_(-40, 40); });
   add("bernoulli", [](const Tensor& x) { return torch::bernoulli(x, 0.4); });
-  add("normal_around", [](const Tensor& x) { return torch::normal(x.detach(), 0.5); });
-  add("normal_of_width", [](const Tensor& x) { return torch::normal(2.0, x.detach().abs()); });
-  add("normal_of_both",
-      [](const Tensor& x) { return torch::normal(x.detach(), x.detach().abs()); });
+  add("normal_around", [](const Tensor& x) { return at::normal(x.detach(), 0.5); });
+  add("normal_of_width", [](const Tensor& x) { return at::normal(2.0, x.detach().abs()); });
+  add("normal_of_both", [](const Tensor& x) { return at::normal(x.detach(), x.detach().abs()); });
   add("one_draw_after_another", [](const Tensor& x) {
     const auto kept = torch::dropout(x, 0.5, true);
     return kept + torch::randn_like(x) + torch::rand_like(x) + torch::dropout(x, 0.1, true);
@@ -82,7 +82,7 @@ std::vector<Sample> samples() {
                  }});
   return all;
 }
-SHARD_SAMPLES(Random, samples());
+SHARD_SAMPLES(RandomNumbers, samples());
 
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 9);
@@ -103,7 +103,7 @@ Sample random_sample(Random& r) {
     }
   });
 }
-SHARD_RANDOM_SAMPLES(RandomRandom, random_sample);
+SHARD_RANDOM_SAMPLES(RandomRandomNumbers, random_sample);
 
 }  // namespace
 }  // namespace shard::testing
