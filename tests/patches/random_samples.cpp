@@ -39,7 +39,8 @@ std::vector<Sample> samples() {
         [](const Tensor& x) { return std::get<0>(torch::native_dropout(x, 0.3, true)); });
     add("uniform", [](const Tensor& x) { return torch::empty_like(x).uniform_(-1, 2); });
     add("normal", [](const Tensor& x) { return torch::empty_like(x).normal_(1, 3); });
-    add("bernoulli_of_tensor", [](const Tensor& x) { return torch::bernoulli(x.sigmoid()); });
+    add("bernoulli_of_tensor",
+        [](const Tensor& x) { return torch::bernoulli(x.detach().sigmoid()); });
   }
   const auto add = [&](const std::string& name, std::function<Tensor(const Tensor&)> draw) {
     all.push_back(drawn(name, sharded(image(), 2), std::move(draw)));
@@ -55,7 +56,7 @@ std::vector<Sample> samples() {
   add("random", [](const Tensor& x) { return torch::empty_like(x).random_(); });
   add("random_to", [](const Tensor& x) { return torch::empty_like(x).random_(40); });
   add("random_from", [](const Tensor& x) { return torch::empty_like(x).random_(-40, 40); });
-  add("bernoulli", [](const Tensor& x) { return torch::bernoulli(x, 0.4); });
+  add("bernoulli", [](const Tensor& x) { return torch::bernoulli(x.detach(), 0.4); });
   add("normal_around", [](const Tensor& x) { return at::normal(x.detach(), 0.5); });
   add("normal_of_width", [](const Tensor& x) { return at::normal(2.0, x.detach().abs()); });
   add("normal_of_both", [](const Tensor& x) { return at::normal(x.detach(), x.detach().abs()); });
@@ -95,7 +96,7 @@ Sample random_sample(Random& r) {
       case 1:
         return torch::randn_like(x);
       case 2:
-        return torch::bernoulli(x.sigmoid());
+        return torch::bernoulli(x.detach().sigmoid());
       case 3:
         return torch::empty_like(x).random_(-9, 9);
       default:
