@@ -7,11 +7,11 @@
 #include <shard/primitives.h>
 #include <shard/tensor.h>
 
-#include <algorithm>
 #include <sstream>
 
 #include "tensor/grid.h"
 #include "tensor/impl.h"
+#include "tensor/memory_order.h"
 
 namespace shard {
 namespace {
@@ -143,29 +143,11 @@ void check_defined(const char* where, const Tensor& tensor) {
                       "; expected a plain tensor.");
 }
 
-/// Strides of a dense tensor of `sizes` whose dims lie in memory in the order of `like`.
-Shape strides_in_order(c10::IntArrayRef sizes, const Shape& like) {
-  std::vector<size_t> inner_first(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) inner_first[i] = sizes.size() - 1 - i;
-  std::stable_sort(inner_first.begin(), inner_first.end(),
-                   [&](size_t a, size_t b) { return like[a] < like[b]; });
-  Shape strides(sizes.size());
-  int64_t dense = 1;
-  for (const size_t i : inner_first) {
-    strides[i] = dense;
-    dense *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
-}
-
-/// A new local part of `grid` in the memory order of a tensor with `strides`, wrapped. Every level
-/// says so, also where the local's own strides do not show it (a piece of one row).
+/// A new local part of `grid` in the memory order of a tensor with `strides`, wrapped.
 Tensor empty_in_order(const Grid& grid, const Shape& strides, at::TensorOptions options) {
   const Shape sizes = grid.box(grid.mesh.rank()).size;
   Tensor result = wrap(at::empty_strided(sizes, strides_in_order(sizes, strides), options), grid);
-  for (auto* level = impl_of(result); level != nullptr; level = impl_of(level->local())) {
-    level->set_sizes_and_strides(level->sizes(), strides_in_order(level->sizes(), strides));
-  }
+  set_order(result, strides);
   return result;
 }
 
