@@ -82,9 +82,13 @@ double squared_gap(const double* a, const double* b, int64_t dims) {
 /// For every rank whose points can be nearer than what it has found, the same on every rank.
 class Demand {
  public:
-  Demand(const Tensor& points, const Tensor& queries, const Tensor& squared,
-         const DeviceMesh& mesh) {
+  /// Unless it tells much (the boxes are larger than the points), all are near.
+  Demand(const Tensor& points, const Tensor& queries, const Tensor& squared, const DeviceMesh& mesh,
+         bool tells_much) {
     const int64_t dims = points.size(-1);
+    ranks_ = mesh.size();
+    is_near_.assign(static_cast<size_t>(ranks_ * ranks_), true);
+    if (!tells_much) return;
     const bool has_queries = squared.numel() > 0;
     const Tensor worst = has_queries ? plain_numbers(squared.select(-1, -1).amax()).view({1})
                                      : at::zeros({1}, innermost(squared).options());
@@ -95,10 +99,9 @@ class Demand {
     for (int64_t rank = 0; rank < mesh.size(); ++rank) {
       for (int64_t owner = 0; owner < mesh.size(); ++owner) {
         const double gap = squared_gap(of(rank) + 2 * dims, of(owner), dims);
-        is_near_.push_back(!(gap > of(rank)[4 * dims]));
+        is_near_[static_cast<size_t>(rank * ranks_ + owner)] = !(gap > of(rank)[4 * dims]);
       }
     }
-    ranks_ = mesh.size();
   }
   bool is_near(int64_t rank, int64_t owner) const {
     return is_near_[static_cast<size_t>(rank * ranks_ + owner)];
@@ -185,7 +188,8 @@ class Search {
     const int64_t rank = mesh_.rank();
     const Tensor& own = raw_local(points_);
     Result found = search_in(own, first_ + spec->offset(rank));
-    const Demand demand(own, raw_local(queries_), std::get<0>(found), mesh_);
+    const bool tells_much = 4 * points_.size(-1) * mesh_.size() < points_.numel() / mesh_.size();
+    const Demand demand(own, raw_local(queries_), std::get<0>(found), mesh_, tells_much);
     const auto travels = [&](int64_t owner, int64_t to) {
       return spec->local_size(owner) > 0 && spec_of(queries_)->local_shape(to)[index()] > 0 &&
              demand.is_near(to, owner);

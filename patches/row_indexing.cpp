@@ -106,6 +106,42 @@ Rule writing_rows(Write write, RowRoute::Repeats repeats, bool is_in_place) {
   };
 }
 
+/// (self, dim, index, value): the owners are told which rows to fill.
+Rule filling_rows(bool is_in_place) {
+  return [=](const OpCall& call) -> std::optional<Decision> {
+    const auto& self = call.tensor(0);
+    const int64_t dim = call.dim(1, self.ndim());
+    if (call.tensor(1).ndim() != 1 || self.shard_dim() != dim) {
+      Decision decision;
+      const Layout layout = self.is_partial() ? Layout() : self.layout();
+      decision.inputs.resize(call.tensors().size());  // the list and the value: whole
+      decision.inputs[0] = layout;
+      decision.outputs.push_back(layout);
+      return decision;
+    }
+    Decision decision;
+    decision.inputs.resize(call.tensors().size());
+    decision.inputs[0] = self.layout();
+    decision.inputs[1] = list_layout(call, dim, nullptr);
+    decision.outputs.push_back(self.layout());
+    if (call.mesh().size() == 1) return decision;
+    decision.local = [=, owned = self.layout().partition, name = call.name(),
+                      mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+      const RowRoute route(name, long_numbers(arguments[2]), owned, mesh);
+      Tensor written = arguments[0].toTensor();
+      if (!is_in_place) written = written.clone();
+      const auto& value = arguments[3];
+      if (value.isTensor()) {
+        written.index_fill_(dim, route.asked_rows(), value.toTensor());
+      } else {
+        written.index_fill_(dim, route.asked_rows(), value.toScalar());
+      }
+      return std::vector<IValue>{written};
+    };
+    return decision;
+  };
+}
+
 }  // namespace
 
 SHARD_PATCH(row_indexing) {
@@ -122,6 +158,12 @@ SHARD_PATCH(row_indexing) {
   add_writing("aten::index_add", add, RowRoute::Repeats::Once);
   add_writing("aten::index_copy", copy, RowRoute::Repeats::Each);
   add_writing("aten::index_reduce", reduce, RowRoute::Repeats::Each);
+  for (const char* op : {"aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}) {
+    patch.rule(op, filling_rows(false)).shards("any dim", "the index");
+  }
+  for (const char* op : {"aten::index_fill_.int_Scalar", "aten::index_fill_.int_Tensor"}) {
+    patch.rule(op, filling_rows(true)).shards("any dim", "the index");
+  }
 }
 
 }  // namespace shard

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// custom_op: an op of one's own that is no stencil: the signed distance of points to a closed surface
-// of triangles (negative inside). Here are the op in LibTorch's dispatcher, a patch that makes its one
-// expensive part hold on shards, and the tests: against a cube's formula, and on every kind of shard.
+// custom_op: an op of one's own that is no stencil: the signed distance of points to a closed
+// surface of triangles (negative inside). Here are the op in LibTorch's dispatcher, a patch that
+// makes its one expensive part hold on shards, and the tests: against a cube's formula, and on
+// every kind of shard.
 //   Run: build/bin/custom_op
 #include <shard/handlers.h>
 #include <shard/shard.h>
@@ -19,9 +20,9 @@ namespace {
 
 using at::Tensor;
 
-// ---- The op. Which triangle is nearest, and whether a point is inside, has no derivative: these are
-// found by loops over plain numbers. The distance then follows from LibTorch's ops, and so do its
-// gradients with respect to points and corners.
+// ---- The op. Which triangle is nearest, and whether a point is inside, has no derivative: these
+// are found by loops over plain numbers. The distance then follows from LibTorch's ops, and so do
+// its gradients with respect to points and corners.
 
 using Point = std::array<double, 3>;
 Point operator-(const Point& a, const Point& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
@@ -55,20 +56,22 @@ Point nearest_weights(const Triangle& t, const Point& p) {
   return {va / sum, vb / sum, vc / sum};
 }
 
-/// The share of all directions from p in which the triangle lies, positive from inside. Van Oosterom
-/// and Strackee, IEEE Trans. Biomed. Eng. 30 (1983). Over a closed surface: 1 inside, 0 outside.
+/// The share of all directions from p in which the triangle lies, positive from inside. Van
+/// Oosterom and Strackee, IEEE Trans. Biomed. Eng. 30 (1983). Over a closed surface: 1 inside, 0
+/// outside.
 double winding(const Triangle& t, const Point& p) {
   const Point a = t[0] - p, b = t[1] - p, c = t[2] - p;
   const double la = std::sqrt(dot(a, a)), lb = std::sqrt(dot(b, b)), lc = std::sqrt(dot(c, c));
   const double volume = dot(a, cross(b, c));
-  const double angle = std::atan2(
-      volume, la * lb * lc + dot(a, b) * lc + dot(b, c) * la + dot(c, a) * lb);
+  const double angle =
+      std::atan2(volume, la * lb * lc + dot(a, b) * lc + dot(b, c) * la + dot(c, a) * lb);
   return angle / (2 * std::numbers::pi);
 }
 
 /// What triangles say about queries: the nearest one (of equal ones the first), the weights of its
 /// corners in the nearest point, and the sum of their windings.
-using Nearest = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // squared distance, face, weights, winding
+using Nearest =
+    std::tuple<Tensor, Tensor, Tensor, Tensor>;  // squared distance, face, weights, winding
 
 /// triangles (F, 3, 3), queries (Q, 3).
 Nearest nearest_triangle(const Tensor& triangles, const Tensor& queries) {
@@ -104,9 +107,9 @@ Nearest call_nearest_triangle(const Tensor& triangles, const Tensor& queries) {
   return op.call(triangles, queries);
 }
 
-/// vertices (V, 3), faces (F, 3) of three vertices each, seen counterclockwise from outside; queries
-/// (Q, 3) -> (Q). The nearest point moves with the query along the surface only, so its weights count
-/// as constants in the first derivatives.
+/// vertices (V, 3), faces (F, 3) of three vertices each, seen counterclockwise from outside;
+/// queries (Q, 3) -> (Q). The nearest point moves with the query along the surface only, so its
+/// weights count as constants in the first derivatives.
 Tensor signed_distance(const Tensor& vertices, const Tensor& faces, const Tensor& queries) {
   const Tensor triangles = at::index(vertices.detach(), {faces});
   const auto [squared, face, weights, windings] =
@@ -131,13 +134,14 @@ Tensor call_signed_distance(const Tensor& vertices, const Tensor& faces, const T
   return op.call(vertices, faces, queries);
 }
 
-// ---- The patch, of nearest_triangle only: the rest is made of ops that hold on shards already. Each
-// rank keeps its queries; the triangles of all ranks come by, one rank's at a time.
+// ---- The patch, of nearest_triangle only: the rest is made of ops that hold on shards already.
+// Each rank keeps its queries; the triangles of all ranks come by, one rank's at a time.
 
 Nearest nearer(const Nearest& a, const Nearest& b) {
   const auto& [squared_a, face_a, weights_a, winding_a] = a;
   const auto& [squared_b, face_b, weights_b, winding_b] = b;
-  const Tensor is_b = (squared_b < squared_a).logical_or((squared_b == squared_a) & (face_b < face_a));
+  const Tensor is_b =
+      (squared_b < squared_a).logical_or((squared_b == squared_a) & (face_b < face_a));
   return {at::where(is_b, squared_b, squared_a), at::where(is_b, face_b, face_a),
           at::where(is_b.unsqueeze(1), weights_b, weights_a), winding_a + winding_b};
 }
@@ -155,8 +159,8 @@ Nearest among_all(const shard::ShardedInput& triangles, const Tensor& queries) {
     found = step == 0 ? among : nearer(found, among);
     if (step + 1 == ranks) break;
     const int before = (comm.rank() - 1 + ranks) % ranks;
-    const Tensor next = shard::empty_of_shape(
-        held, triangles.spec->local_shape((owner - 1 + ranks) % ranks));
+    const Tensor next =
+        shard::empty_of_shape(held, triangles.spec->local_shape((owner - 1 + ranks) % ranks));
     comm.exchange({{(comm.rank() + 1) % ranks, held}}, {{before, next}});
     held = next;
   }
@@ -166,8 +170,8 @@ Nearest among_all(const shard::ShardedInput& triangles, const Tensor& queries) {
 shard::ShardedInput cut_along_rows(const Tensor& x, const shard::DeviceMesh& mesh) {
   auto input = shard::sharded_input(shard::promote(x, mesh));
   if (input.dim <= 0) return input;
-  return shard::sharded_input(shard::redistribute(
-      input.tensor, input.spec->with(shard::Shard(0), x.sizes())));
+  return shard::sharded_input(
+      shard::redistribute(input.tensor, input.spec->with(shard::Shard(0), x.sizes())));
 }
 
 Nearest nearest_triangle_of_shards(const Tensor& triangles, const Tensor& queries) {
@@ -187,7 +191,8 @@ Nearest nearest_triangle_of_shards(const Tensor& triangles, const Tensor& querie
     auto sizes = local.sizes().vec();
     sizes[0] = queries.size(0);
     const auto& spec = points.spec;
-    const Tensor y = shard::from_local(local, mesh, spec->with(spec->placement(), sizes, spec->partition()));
+    const Tensor y =
+        shard::from_local(local, mesh, spec->with(spec->placement(), sizes, spec->partition()));
     return were_whole ? shard::redistribute(y, shard::spec_of(y)->replicated()) : y;
   };
   const auto& [squared, face, weights, windings] = found;
@@ -235,8 +240,8 @@ shard::testing::Report on_shards() {
 }  // namespace
 
 int main() {
-  const auto registration = shard::register_named_function_handler("mylib::nearest_triangle",
-                                                                   nearest_triangle_of_shards);
+  const auto registration =
+      shard::register_named_function_handler("mylib::nearest_triangle", nearest_triangle_of_shards);
   torch::manual_seed(1);
   const double error = cube_error(torch::randn({1000, 3}, at::kDouble) * 1.5);
   std::printf("distance to a cube: off by %.1e at most\n", error);

@@ -10,8 +10,8 @@
 
 namespace fno {
 
-/// (B, C, H, W) -> (B, C, H, W): every one of the lowest `modes` frequencies (of both signs along H)
-/// gets a matrix of its own.
+/// (B, C, H, W) -> (B, C, H, W): every one of the lowest `modes` frequencies (of both signs along
+/// H) gets a matrix of its own.
 class SpectralConvImpl : public torch::nn::Module {
  public:
   SpectralConvImpl(int64_t channels, int64_t modes_h, int64_t modes_w)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fno: a Fourier neural operator on the real global field (examples/global_field): from the
-// atmospheric turbidity of three months, the altitude and the latitude it learns the next month. The
-// rows of the globe are cut over the ranks, and every rank reads its own ones.
+// atmospheric turbidity of three months, the altitude and the latitude it learns the next month.
+// The rows of the globe are cut over the ranks, and every rank reads its own ones.
 //   Run: build/bin/fno --ranks 2      (from the folder that holds data/)
-#include <shard/shard.h>
-
 #include <global_field/dataset.h>
+#include <shard/shard.h>
 
 #include "fno.h"
 
@@ -13,8 +12,7 @@ namespace {
 
 /// The sample that predicts a month, cut along its rows.
 global_field::Sample sharded_sample(const global_field::GlobalField& own, int64_t month,
-                                    const shard::DeviceMesh& domain,
-                                    const shard::Partition& rows) {
+                                    const shard::DeviceMesh& domain, const shard::Partition& rows) {
   const auto cut = [&](const torch::Tensor& local) {
     return shard::from_local(local, domain, {shard::Shard(2)}, rows);
   };

@@ -11,8 +11,7 @@ int main(int argc, char** argv) {
   return shard::launch(argc, argv, [](shard::World& world) {
     const shard::DeviceMesh domain = world.mesh();
     const torch::Tensor all_points = torch::rand({1500, 2});
-    const torch::Tensor points =
-        shard::scatter_tensor(all_points, 0, domain, {shard::Shard(0)});
+    const torch::Tensor points = shard::scatter_tensor(all_points, 0, domain, {shard::Shard(0)});
 
     // The edges that end at a rank's nodes are that rank's.
     const auto [pairs, lengths] = shard::radius_pairs(points, points, 0.05);

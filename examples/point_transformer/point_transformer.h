@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A point-cloud transformer in plain torch::nn: vector attention over the k nearest neighbours, on
-// all points and on a coarser set. Zhao et al., Point Transformer (2021). Its ops on points are those
-// of <shard/points.h>, which take plain tensors and cut ones alike.
+// all points and on a coarser set. Zhao et al., Point Transformer (2021). Its ops on points are
+// those of <shard/points.h>, which take plain tensors and cut ones alike.
 #pragma once
 
 #include <shard/points.h>
@@ -50,9 +50,9 @@ class LayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-/// points (N, 3) and features (N, in) -> (N, out). A layer on all points, one on the `coarse` points
-/// that lie farthest apart, whose features are the largest among their neighbours, and one on all
-/// points again, to which the coarse features are interpolated.
+/// points (N, 3) and features (N, in) -> (N, out). A layer on all points, one on the `coarse`
+/// points that lie farthest apart, whose features are the largest among their neighbours, and one
+/// on all points again, to which the coarse features are interpolated.
 class PointTransformerImpl : public torch::nn::Module {
  public:
   PointTransformerImpl(int64_t in, int64_t out, int64_t channels, int64_t neighbours,
@@ -73,8 +73,7 @@ class PointTransformerImpl : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& points, const torch::Tensor& features) {
     const torch::Tensor near = neighbours_of(points, points);
-    const torch::Tensor x =
-        fine_(points, embedding_(torch::cat({points, features}, 1)), near);
+    const torch::Tensor x = fine_(points, embedding_(torch::cat({points, features}, 1)), near);
 
     const torch::Tensor places = points.index_select(0, shard::farthest_points(points, coarse_));
     const torch::Tensor pooled = shard::neighbour_rows(x, neighbours_of(points, places)).amax(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// swin: Swin transformer blocks learn to shift a pattern by a few rows, across the borders of windows
-// and of ranks; the rows of the images are cut.
+// swin: Swin transformer blocks learn to shift a pattern by a few rows, across the borders of
+// windows and of ranks; the rows of the images are cut.
 //   Run: build/bin/swin --ranks 2
 #include <shard/shard.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Swin transformer blocks in plain torch::nn: attention within windows, and within windows shifted by
-// half, by roll and views. Liu et al., Swin Transformer (2021).
+// Swin transformer blocks in plain torch::nn: attention within windows, and within windows shifted
+// by half, by roll and views. Liu et al., Swin Transformer (2021).
 #pragma once
 
 #include <torch/torch.h>

@@ -11,8 +11,8 @@ namespace {
 /// Stripes along rows (class 0) or columns (1), with noise: (B, 1, 64, 64).
 torch::Tensor stripes(const torch::Tensor& classes) {
   const torch::Tensor wave = (torch::arange(64) * 0.7).sin();
-  const torch::Tensor along = torch::stack({wave.unsqueeze(1).expand({64, 64}),
-                                            wave.unsqueeze(0).expand({64, 64})});
+  const torch::Tensor along =
+      torch::stack({wave.unsqueeze(1).expand({64, 64}), wave.unsqueeze(0).expand({64, 64})});
   const torch::Tensor images = along.index_select(0, classes).unsqueeze(1);
   return images + torch::randn_like(images);
 }

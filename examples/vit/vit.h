@@ -67,8 +67,7 @@ class VitImpl : public torch::nn::Module {
         head_(o.channels, o.out) {
     register_module("patches", patches_);
     const int64_t tokens = (o.height / o.patch) * (o.width / o.patch);
-    positions_ =
-        register_parameter("positions", 0.02 * torch::randn({1, tokens, o.channels}));
+    positions_ = register_parameter("positions", 0.02 * torch::randn({1, tokens, o.channels}));
     for (int64_t i = 0; i < o.layers; ++i) {
       layers_.push_back(
           register_module("layer" + std::to_string(i), EncoderLayer(o.channels, o.heads)));

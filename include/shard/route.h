@@ -32,6 +32,9 @@ class RowRoute {
   /// differentiable: for rules, below autograd.
   at::Tensor fetch(const at::Tensor& own, int64_t dim) const;
 
+  /// The rows of its own that this rank is asked for, from all ranks in rank order.
+  const at::Tensor& asked_rows() const { return served_rows_; }
+
   struct Delivery {
     at::Tensor rows;    ///< numbers among this rank's own rows, from all ranks in rank order
     at::Tensor values;  ///< what is for them

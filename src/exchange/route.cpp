@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tensor/impl.h"
+
 namespace shard {
 namespace {
 
@@ -106,8 +108,9 @@ Tensor RowRoute::fetch(const Tensor& own, int64_t dim) const {
   return slots.index_select(dim, slot_of_);
 }
 
-RowRoute::Delivery RowRoute::deliver(const Tensor& values, int64_t dim) const {
+RowRoute::Delivery RowRoute::deliver(const Tensor& given, int64_t dim) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const Tensor values = is_cut_along(given, dim) ? uncut(given, dim) : given;
   const Tensor slots =
       repeats_ == Repeats::Each
           ? values.index_select(dim, order_)
