@@ -189,11 +189,6 @@ SHARD_PATCH(indexing) {
   for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
     patch.rule(op, index_put_in_place).shards("any dim").notes("masks are refused");
   }
-  patch.remembering_rule("aten::gather", along_dims(1)).shards("any dim").notes(note);
-  for (const char* op : {"aten::scatter_add", "aten::scatter_add_", "aten::scatter.src",
-                         "aten::scatter_.src", "aten::scatter.value", "aten::scatter_.value"}) {
-    patch.rule(op, along_dims(1)).shards("any dim").notes(note);
-  }
   patch.rule("aten::take", take).shards("the index");
 }
 

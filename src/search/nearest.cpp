@@ -56,7 +56,7 @@ Tensor squared_distances(const Tensor& points, const Tensor& queries) {
 /// The best `k` of several candidates, by distance and index.
 Nearest best_of(const Tensor& squared, const Tensor& indices, int64_t k) {
   const Tensor by_index = at::argsort(indices, /*stable=*/true, 1);
-  const auto [sorted, order] = at::sort(squared.gather(1, by_index), /*stable=*/true, 1);
+  const auto [sorted, order] = at::sort(squared.gather(1, by_index), std::optional<bool>(true), 1);
   return {sorted.narrow(1, 0, k), indices.gather(1, by_index).gather(1, order).narrow(1, 0, k)};
 }
 

@@ -50,40 +50,34 @@ std::vector<Sample> samples() {
          x.index_put_({torch::tensor({8, 0, 3})}, t[1]);
          return x.square();
        }},
-      {"gather_along_another_dim",
-       {sharded(x(), 1), constant(torch::randint(0, 6, {2, 8, 3}), 1)},
-       [](const Tensors& t) { return t[0].gather(2, t[1]).square(); }},
-      {"gather_along_the_sharded_dim",
-       {sharded(x(), 1), constant(torch::randint(0, 8, {2, 5, 6}), 0)},
-       [](const Tensors& t) { return t[0].gather(1, t[1]).square(); }},
   };
 }
 SHARD_SAMPLES(Indexing, with_traffic(samples(), {{"index_by_a_list", 2.25},
                                                  {"index_by_a_cut_table", 6},
                                                  {"index_by_two_lists", 2.25},
                                                  {"put_rows_into_the_sharded_dim", 2},
-                                                 {"add_a_cut_table_of_rows", 6},
-                                                 {"gather_along_the_sharded_dim", 2.25}}));
+                                                 {"add_a_cut_table_of_rows", 6}}));
 
-/// Elements along any dim of any tensor.
+/// Rows of any dim, in any order, some more than once, by a table of them.
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 7);
   const auto last = static_cast<int64_t>(sizes.size()) - 1;
   const int64_t along = r.integer(0, last);
-  auto picked = sizes;
-  picked[static_cast<size_t>(along)] = r.integer(1, 6);
+  const auto table = r.sizes(r.integer(1, 2), 1, 4);
   const int64_t rows = sizes[static_cast<size_t>(along)];
-  const Input input = sharded(r.tensor(sizes), r.integer(0, last));
-  const at::Tensor index = (r.tensor(picked).abs() * 100).to(at::kLong).remainder(rows);
-  Check check;
-  if (along == input.shard_dim) check.traffic = 2.25;
-  if (input.whole.numel() == rows) {
-    check.traffic = 12;
-    check.holds_whole = "there is no other dim to cut";
-  }
+  const at::Tensor index = (r.tensor(table).abs() * 100).to(at::kLong).remainder(rows);
+  std::vector<at::Tensor> before(static_cast<size_t>(along));
+  Check check{.traffic = 20};
+  check.holds_whole = "some of the tables name one row many times";
   return {"random",
-          {input, constant(index, along == input.shard_dim ? -1 : input.shard_dim)},
-          [=](const Tensors& t) { return t[0].gather(along, t[1]).square(); },
+          {sharded(r.tensor(sizes), r.integer(0, last)),
+           constant(index, r.integer(-1, index.dim() - 1))},
+          [=](const Tensors& t) {
+            c10::List<std::optional<at::Tensor>> indices;
+            for (const auto& none : before) indices.push_back(none);
+            indices.push_back(t[1]);
+            return at::index(t[0], indices).square();
+          },
           check};
 }
 SHARD_RANDOM_SAMPLES(RandomIndexing, random_sample);
