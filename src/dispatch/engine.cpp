@@ -337,7 +337,9 @@ void Execution::find_view_strides() {
   try {
     op_.callBoxed(&call);
   } catch (const c10::Error&) {
-    return;  // they do not allow the view: whether the local ones do, the op itself finds out
+    // Not allowed. Those of some local tensors might be: they shall not decide, rank by rank.
+    if (info_.name == "aten::view") throw;
+    return;
   }
   for (const auto& result : call) {
     for_each_tensor(result,
@@ -384,14 +386,6 @@ void Execution::wrap_results(const std::vector<IValue>& results) {
 }
 
 }  // namespace
-
-Tensor in_common_order(const Tensor& local, const ShardTensorSpec& spec) {
-  if (!spec.is_shard() || local.is_contiguous()) return local;
-  const auto& pieces = spec.partition();
-  const bool has_thin_ones =
-      std::any_of(pieces.begin(), pieces.end(), [](int64_t size) { return size <= 1; });
-  return has_thin_ones ? local.contiguous() : local;
-}
 
 void dispatch_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto& info = op_info(op);
