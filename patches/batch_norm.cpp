@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalization. The statistics of a channel are those of all elements on all ranks, whatever
-// is cut, so the running statistics are equal everywhere; with running statistics it is
-// elementwise.
+// is cut; where channels are cut, every rank has those of its own, and only running statistics
+// travel, so that they are equal everywhere. With running statistics it is elementwise.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/stack.h>
+#include <shard/exchange.h>
 #include <shard/normalization_patch.h>
 
 namespace shard {
@@ -19,10 +22,16 @@ struct Arguments {
   double momentum, eps;
 
   bool uses_batch() const { return training || !running_mean.defined(); }
-  Tensor run(const Tensor& x, const std::vector<Tensor>& parameters) const {
-    return at::batch_norm(x, optional(parameters[0]), optional(parameters[1]),
-                          optional(running_mean), optional(running_var), training, momentum, eps,
-                          false);
+  bool updates_running() const { return training && running_mean.defined(); }
+  Tensor run(const Tensor& x) const {
+    return at::batch_norm(x, optional(weight), optional(bias), optional(running_mean),
+                          optional(running_var), training, momentum, eps, false);
+  }
+  Arguments with(const std::vector<Tensor>& parameters) const {
+    Arguments result = *this;
+    result.weight = parameters[0];
+    result.bias = parameters[1];
+    return result;
   }
 };
 
@@ -43,18 +52,56 @@ void check_arguments(const Tensor& x, const Arguments& arguments) {
   }
 }
 
-/// One level at a time: the statistics are given, or nothing is cut.
+/// One level at a time: the statistics are given and channels whole, or nothing is cut.
 Tensor elementwise(const Tensor& x, const Arguments& arguments) {
   const auto& spec = spec_of(x);
   const auto& mesh = mesh_of(x);
   const std::vector<Tensor> parameters{arguments.weight, arguments.bias};
   const auto local =
       spec->is_shard() ? local_weights(mesh, parameters) : local_copies(mesh, parameters);
-  return from_local(arguments.run(to_local(x), local), mesh, spec);
+  return from_local(arguments.with(local).run(to_local(x)), mesh, spec);
 }
 
+std::vector<int64_t> dims_beside_channels(const Tensor& x) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (dim != 1) dims.push_back(dim);
+  }
+  return dims;
+}
+
+/// This rank's channels, of the input and of the arguments. NOTE [Idle ranks]: a rank without any
+/// has a made-up one, which is not constant.
+struct OwnChannels {
+  Tensor x;
+  Arguments arguments;
+  Rows rows;  ///< without the made-up one
+
+  /// `users`: the mesh over whose ranks the gradients of the weights are still to be summed.
+  OwnChannels(const Bottom& bottom, const Arguments& all, const DeviceMesh& users)
+      : x(bottom.local), arguments(all), rows(bottom.own(1)) {
+    std::vector<Tensor> parameters{whole(all.weight), whole(all.bias)};
+    if (users.defined()) parameters = local_weights(users, parameters);
+    arguments = all.with(parameters);
+    const Rows used = rows.size() > 0 ? rows : Rows{0, 1};
+    for (auto* t : {&arguments.weight, &arguments.bias}) {
+      if (t->defined()) *t = t->narrow(0, used.begin, used.size());
+    }
+    for (auto* t : {&arguments.running_mean, &arguments.running_var}) {
+      if (t->defined()) *t = t->narrow(0, used.begin, used.size()).clone();
+    }
+    if (rows.size() > 0) return;
+    auto sizes = x.sizes().vec();
+    sizes[1] = 1;
+    const int64_t count = c10::multiply_integers(sizes);
+    const Tensor values = at::arange(count, x.options().dtype(at::kLong)).remainder(2);
+    x = join({x, values.to(x.scalar_type()).view(sizes)}, 1);
+  }
+  Tensor kept(const Tensor& y) const { return rows.size() > 0 ? y : y.narrow(1, 0, 0); }
+};
+
 void update_running(const Arguments& arguments, const GroupStatistics& used, int64_t count) {
-  if (!arguments.training || !arguments.running_mean.defined()) return;
+  if (!arguments.updates_running()) return;
   const at::NoGradGuard guard;
   const auto mix = [&](Tensor running, const Tensor& now) {
     running.mul_(1 - arguments.momentum)
@@ -65,32 +112,67 @@ void update_running(const Arguments& arguments, const GroupStatistics& used, int
   mix(arguments.running_var, used.variance * unbiased);
 }
 
+/// Every rank has updated those of its own channels.
+void share_running(const Arguments& all, const OwnChannels& own, const Bottom& bottom) {
+  if (!all.updates_running()) return;
+  const at::NoGradGuard guard;
+  Tensor both = at::stack({own.arguments.running_mean, own.arguments.running_var}, 1)
+                    .narrow(0, 0, own.rows.size());
+  if (const auto cuts = bottom.cuts_along({1}); !cuts.empty()) {
+    const auto mesh = bottom.mesh_across({1});
+    const auto spec = ShardTensorSpec::make(mesh.layout_ref(), Shard(0),
+                                            {all.running_mean.size(0), 2}, cuts[0].owned);
+    both = raw_local(redistribute(from_local(both, mesh, spec), spec->replicated()));
+  }
+  Tensor(all.running_mean).copy_(both.select(1, 0));
+  Tensor(all.running_var).copy_(both.select(1, 1));
+}
+
 /// Seen as one sample of which every channel is a group: (1, channels, batch * space).
-Tensor over_all_ranks(const Tensor& x, const Arguments& arguments) {
+Tensor over_ranks(const OwnChannels& own, const Bottom& bottom, const std::vector<int64_t>& dims) {
+  const Tensor rows = own.x.transpose(0, 1);
+  const auto sizes = rows.sizes().vec();
+  GroupShape shape{1, sizes[0], sizes[0], rows.numel() / sizes[0], bottom.counts_across(dims)};
+  GroupStatistics used;
+  const auto& arguments = own.arguments;
+  const Tensor y =
+      normalize_groups(rows.contiguous().view({1, sizes[0], -1}), arguments.weight, arguments.bias,
+                       shape, arguments.eps, bottom.mesh_across(dims), &used);
+  update_running(arguments, used, shape.total());
+  return y.view(sizes).transpose(0, 1).contiguous(bottom.local.suggest_memory_format());
+}
+
+/// With the statistics of the batch.
+Tensor normalize(const Tensor& x, const Arguments& arguments) {
   const Bottom bottom(x);
   std::vector<int64_t> dims;
   for (int64_t dim = 0; dim < x.dim(); ++dim) {
     if (dim != 1) dims.push_back(dim);
   }
-  const auto mesh = bottom.mesh_across(dims);
-  const Tensor rows = bottom.local.transpose(0, 1);
-  const auto sizes = rows.sizes().vec();
-  const int64_t channels = x.size(1);
-  GroupShape shape{1, channels, channels, 1, {}};
-  shape.inner = rows.numel() / std::max<int64_t>(channels, 1);
-  shape.counts = bottom.counts_across(dims);
-  GroupStatistics used;
-  const Tensor y =
-      normalize_groups(rows.contiguous().view({1, channels, -1}), whole(arguments.weight),
-                       whole(arguments.bias), shape, arguments.eps, mesh, &used);
-  update_running(arguments, used, shape.total());
-  const auto format = bottom.local.suggest_memory_format();
-  return bottom.wrapped(y.view(sizes).transpose(0, 1).contiguous(format));
+  const OwnChannels own(bottom, arguments, bottom.mesh_beside(dims));
+  const bool shares_channels = bottom.mesh_across(dims).defined();
+  const Tensor y = shares_channels ? over_ranks(own, bottom, dims) : own.arguments.run(own.x);
+  share_running(arguments, own, bottom);
+  return bottom.wrapped(own.kept(y));
+}
+
+/// With given statistics where channels are cut.
+Tensor scale_own_channels(const Tensor& x, const Arguments& arguments) {
+  const Bottom bottom(x);
+  const OwnChannels own(bottom, arguments, bottom.mesh_beside({}));
+  return bottom.wrapped(own.kept(own.arguments.run(own.x)));
 }
 
 bool is_cut(const Tensor& x) {
   for (const auto& placement : ShardTensor(x).placements()) {
     if (placement.is_shard()) return true;
+  }
+  return false;
+}
+
+bool has_cut_channels(const Tensor& x) {
+  for (const auto& placement : ShardTensor(x).placements()) {
+    if (placement.is_shard(1)) return true;
   }
   return false;
 }
@@ -110,23 +192,24 @@ Tensor batch_norm(const Tensor& input, const OptionalTensor& weight, const Optio
                                                                  : arguments.bias);
   check_arguments(input, arguments);
   const Tensor promoted = promote(input, mesh);
-  const Tensor x = with_whole_dim(redistribute(promoted, dual_spec(spec_of(promoted))), 1);
-  if (!arguments.uses_batch() || mesh.root().size() == 1 || !is_cut(x)) {
-    return elementwise(x, arguments);
+  const Tensor x = redistribute(promoted, dual_spec(spec_of(promoted)));
+  if (mesh.root().size() == 1 || !is_cut(x)) return elementwise(x, arguments);
+  if (!arguments.uses_batch()) {
+    return has_cut_channels(x) ? scale_own_channels(x, arguments) : elementwise(x, arguments);
   }
   check<SpecMismatch>(x.numel() / std::max<int64_t>(x.size(1), 1) > 1, "batch_norm",
                       "got an input of ", x.sizes(),
                       " to normalize with its own statistics; expected more than one value a "
                       "channel.");
-  return over_all_ranks(x, arguments);
+  return normalize(x, arguments);
 }
 
 }  // namespace
 
 SHARD_PATCH(batch_norm) {
   patch.function<at::_ops::batch_norm>(batch_norm)
-      .shards("batch", "spatial", "channels (moved to the largest other dim)")
-      .notes("instance_norm decomposes into this");
+      .shards("batch", "channels", "spatial")
+      .notes("instance_norm with running statistics decomposes into this");
 }
 
 }  // namespace shard

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalization. Batch shards and shards of whole groups are local; in space the statistics
-// are merged over the ranks; a channel shard that cuts a group is moved to the largest spatial dim
-// first.
+// Group normalization, and instance normalization, which is one with a group a channel. Batch
+// shards and shards of whole groups are local; in space the statistics are merged over the ranks; a
+// channel shard that cuts a group is moved to the largest spatial dim first.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/group_norm.h>
+#include <ATen/ops/instance_norm.h>
+#include <ATen/ops/instance_norm_native.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <shard/exchange.h>
 #include <shard/normalization_patch.h>
 
@@ -118,12 +121,33 @@ Tensor group_norm(const Tensor& input, int64_t groups, const OptionalTensor& wei
   return normalize_shard(x, arguments);
 }
 
+Tensor instance_norm(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                     const OptionalTensor& running_mean, const OptionalTensor& running_var,
+                     bool use_input_stats, double momentum, double eps, bool cudnn_enabled) {
+  const bool has_running = running_mean && running_mean->defined();
+  // Running statistics are means over the samples, and one rank has LibTorch's own bits.
+  if (!use_input_stats || has_running || !is_shard_tensor(input) ||
+      mesh_of(input).root().size() == 1) {
+    return at::native::instance_norm(input, weight, bias, running_mean, running_var,
+                                     use_input_stats, momentum, eps, cudnn_enabled);
+  }
+  check<SpecMismatch>(input.dim() > 2 && c10::multiply_integers(input.sizes().slice(2)) > 1,
+                      "instance_norm", "got an input of ", input.sizes(),
+                      "; expected (batch, channels, space...) with more than one value a channel.");
+  // Autocast has a rule for group_norm, but none for instance_norm.
+  const c10::impl::ExcludeDispatchKeyGuard guard(c10::autocast_dispatch_keyset);
+  return shard::group_norm(input, input.size(1), weight, bias, eps, cudnn_enabled);
+}
+
 }  // namespace
 
 SHARD_PATCH(group_norm) {
   patch.function<at::_ops::group_norm>(group_norm)
       .shards("batch", "channels", "spatial")
       .notes("a channel shard that cuts a group moves to the largest spatial dim");
+  patch.function<at::_ops::instance_norm>(instance_norm)
+      .shards("batch", "channels", "spatial")
+      .notes("with running statistics: as batch_norm");
 }
 
 }  // namespace shard

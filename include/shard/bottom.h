@@ -57,4 +57,7 @@ class Bottom {
 /// not cut yet (none: it is replicated). Differentiable.
 at::Tensor with_whole_dim(const at::Tensor& x, int64_t dim);
 
+/// A weight or bias as a plain tensor on every rank, differentiable. Collective if it is cut.
+at::Tensor whole(const at::Tensor& parameter);
+
 }  // namespace shard

@@ -36,7 +36,4 @@ at::Tensor normalize_groups(const at::Tensor& x, const at::Tensor& weight, const
                             const GroupShape& shape, double eps, const DeviceMesh& mesh,
                             GroupStatistics* used = nullptr);
 
-/// A weight or bias as a plain tensor on every rank, differentiable. Collective if it is cut.
-at::Tensor whole(const at::Tensor& parameter);
-
 }  // namespace shard

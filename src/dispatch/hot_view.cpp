@@ -45,14 +45,20 @@ Tensor view_dispatch(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef s
   }
   if (!spec) return call_boxed(&dispatch_fallback, detail::handle<View>(), keys, x, symbolic);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const auto local = spec->local_shape(impl->mesh().rank());
-  Tensor view = wrap(View::call(impl->local(), c10::fromIntArrayRefSlow(local)), impl->mesh(),
-                     std::move(spec));
-  auto* result = impl_of(view);  // NOTE [Strides of views]
-  if (!(result->is_contiguous() && impl->is_contiguous())) {
-    const auto strides = at::detail::computeStride(x.sizes(), x.strides(), result->sizes());
-    if (strides) result->set_sizes_and_strides(result->spec()->global_shape(), *strides);
+  const c10::IntArrayRef sizes = spec->global_shape();
+  std::optional<std::vector<int64_t>> strides;  // NOTE [Strides of views]
+  if (!impl->is_contiguous()) {
+    strides = at::detail::computeStride(x.sizes(), x.strides(), sizes);
+    TORCH_CHECK(strides,
+                "view size is not compatible with input tensor's size and stride (at least "
+                "one dimension spans across two contiguous subspaces). Use .reshape(...) instead.");
   }
+  const auto local = spec->local_shape(impl->mesh().rank());
+  Tensor view =
+      wrap(View::call(impl->local(), c10::fromIntArrayRefSlow(local)), impl->mesh(), spec);
+  auto* result = impl_of(view);
+  if (strides) result->set_sizes_and_strides(sizes, *strides);
+  if (!strides && !result->is_contiguous()) result->set_sizes_contiguous(sizes);
   return view;
 }
 

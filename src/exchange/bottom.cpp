@@ -149,4 +149,9 @@ Tensor with_whole_dim(const Tensor& x, int64_t whole) {
   return redistribute(x, target);
 }
 
+Tensor whole(const Tensor& parameter) {
+  return parameter.defined() && is_shard_tensor(parameter) ? ShardTensor(parameter).full()
+                                                           : parameter;
+}
+
 }  // namespace shard

@@ -72,7 +72,9 @@ std::vector<int64_t> BoxInput::with_entries(std::vector<int64_t> list, int64_t v
 }
 
 std::vector<Tensor> BoxInput::weights(const std::vector<Tensor>& weights) const {
-  return local_weights(bottom_.mesh_beside({}), weights);
+  std::vector<Tensor> plain;
+  for (const Tensor& weight : weights) plain.push_back(whole(weight));
+  return local_weights(bottom_.mesh_beside({}), plain);
 }
 
 BoxPlan BoxInput::plan(const std::vector<std::vector<std::vector<Rows>>>& wanted) const {

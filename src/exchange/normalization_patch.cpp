@@ -186,11 +186,6 @@ int64_t GroupShape::total() const {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-Tensor whole(const Tensor& parameter) {
-  return parameter.defined() && is_shard_tensor(parameter) ? ShardTensor(parameter).full()
-                                                           : parameter;
-}
-
 Tensor normalize_groups(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const GroupShape& shape, double eps, const DeviceMesh& mesh,
                         GroupStatistics* used) {

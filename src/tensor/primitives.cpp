@@ -125,10 +125,11 @@ Tensor uncut(const Tensor& tensor, int64_t dim) {
   return from_local(uncut(to_local(tensor), dim), mesh_of(tensor), spec);
 }
 
-Tensor from_local(const Tensor& local, const DeviceMesh& mesh, const SpecRef& spec) {
-  if (spec->is_shard() && is_cut_along(local, spec->shard_dim())) [[unlikely]] {
-    return from_local(uncut(local, spec->shard_dim()), mesh, spec);
+Tensor from_local(const Tensor& part, const DeviceMesh& mesh, const SpecRef& spec) {
+  if (spec->is_shard() && is_cut_along(part, spec->shard_dim())) [[unlikely]] {
+    return from_local(uncut(part, spec->shard_dim()), mesh, spec);
   }
+  const Tensor local = in_common_order(part, *spec);
   check<SpecMismatch>(c10::IntArrayRef(spec->local_shape(mesh.rank())) == local.sizes(),
                       "from_local", "got a local tensor of ", local.sizes(), " on rank ",
                       mesh.rank(), "; expected ", c10::IntArrayRef(spec->local_shape(mesh.rank())),
@@ -164,7 +165,7 @@ Tensor redistribute(const Tensor& tensor, const SpecRef& target) {
   Tensor local;
   {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    local = redistribute_local(impl.local(), *spec, *target, impl.mesh());
+    local = in_common_order(redistribute_local(impl.local(), *spec, *target, impl.mesh()), *target);
     if (local.is_same(impl.local())) local = local_alias(local);
   }
   Tensor result = wrap(std::move(local), impl.mesh(), target);
@@ -192,6 +193,7 @@ Tensor redistribute(const Tensor& tensor, const Grid& target) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const Tensor& own = innermost(tensor);
     Tensor local = redistribute_local(own, grid, target);
+    for (const auto& level : target.levels()) local = in_common_order(local, *level.spec);
     if (local.is_same(own)) local = local_alias(local);
     result = wrap(local, target);
   }
