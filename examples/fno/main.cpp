@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
     fno::Fno net(global_field::kInputChannels, 1, 12, 12, 12, 3);
     shard::broadcast_parameters(*net, domain);
     torch::optim::Adam adam(net->parameters(), 5e-3);
+    double first = 0, last = 0;
     for (int step = 0; step <= 45; ++step) {
       const int64_t month = global_field::kTrainingMonths[static_cast<size_t>(step % 9)];
       const auto sample = sharded_sample(own, month, domain, rows);
@@ -44,7 +45,11 @@ int main(int argc, char** argv) {
       loss.backward();
       adam.step();
       const double value = loss.item<double>();
+      if (step == 0) first = value;
+      last = value;
       if (world.is_root() && step % 9 == 0) std::printf("step %3d  loss %.6f\n", step, value);
     }
+    shard::check<shard::Error>(last < 0.5 * first, "fno", "got a loss of ", last, " after ", first,
+                               "; expected less than half of it.");
   });
 }

@@ -19,13 +19,18 @@ int main(int argc, char** argv) {
     swin::Swin net(2, 2, 24, 3, 4, 1);
     shard::broadcast_parameters(*net, domain);
     torch::optim::Adam adam(net->parameters(), 3e-3);
+    double first = 0, last = 0;
     for (int step = 0; step <= 40; ++step) {
       const torch::Tensor loss = torch::mse_loss(net->forward(x), y);
       adam.zero_grad();
       loss.backward();
       adam.step();
       const double value = loss.item<double>();
+      if (step == 0) first = value;
+      last = value;
       if (world.is_root() && step % 10 == 0) std::printf("step %3d  loss %.6f\n", step, value);
     }
+    shard::check<shard::Error>(last < 0.5 * first, "swin", "got a loss of ", last, " after ", first,
+                               "; expected less than half of it.");
   });
 }

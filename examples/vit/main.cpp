@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     vit::Vit net(options);
     shard::broadcast_parameters(*net, domain);
     torch::optim::Adam adam(net->parameters(), 1e-3);
+    double first = 0, last = 0;
     for (int step = 0; step <= 30; ++step) {
       const torch::Tensor classes = torch::randint(0, 2, {16}, torch::kLong);
       const torch::Tensor images =
@@ -38,7 +39,11 @@ int main(int argc, char** argv) {
       loss.backward();
       adam.step();
       const double value = loss.item<double>();
+      if (step == 0) first = value;
+      last = value;
       if (world.is_root() && step % 10 == 0) std::printf("step %3d  loss %.6f\n", step, value);
     }
+    shard::check<shard::Error>(last < 0.5 * first, "vit", "got a loss of ", last, " after ", first,
+                               "; expected less than half of it.");
   });
 }

@@ -42,6 +42,7 @@ std::vector<Sample> elements() {
 }
 SHARD_SAMPLES(ScatteredElements,
               with_traffic(elements(), {{"gather_along_the_sharded_dim", 2.25},
+                                        {"gather_from_a_whole_tensor", 2.25},
                                         {"gather_of_one_dim", 6},
                                         {"scatter_add_along_the_sharded_dim", 6}}));
 

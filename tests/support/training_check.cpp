@@ -5,6 +5,7 @@
 #include <shard/shard.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <mutex>
 
 namespace shard::testing {
@@ -87,7 +88,8 @@ void compare(const Course& got, const Course& want) {
 
 }  // namespace
 
-void expect_training_equals_plain(const Training& training, World& world) {
+void expect_training_equals_plain(const Training& training, World& world,
+                                  const std::vector<std::string>& manners) {
   static std::mutex mutex;  // gtest's traces and failures of thread ranks
   const auto want = train(training, whole_inputs(training));
   {
@@ -95,12 +97,16 @@ void expect_training_equals_plain(const Training& training, World& world) {
     expect_that_it_learns(training, want);
   }
   const auto& first = training.inputs[0];
-  const auto manners = splits(first.whole.size(first.shard_dim), world.size());
-  for (size_t manner = 0; manner < manners.size(); ++manner) {
+  const auto all = splits(first.whole.size(first.shard_dim), world.size());
+  for (size_t manner = 0; manner < all.size(); ++manner) {
+    const auto& name = all[manner].first;
+    const bool is_wanted =
+        manners.empty() || std::find(manners.begin(), manners.end(), name) != manners.end();
+    if (!is_wanted) continue;
     const auto got = train(training, cut_inputs(training, manner, world));
     const std::lock_guard lock(mutex);
-    SCOPED_TRACE(c10::str(training.name, ", ", world.size(), " ranks, ", manners[manner].first,
-                          ", rank ", world.rank()));
+    SCOPED_TRACE(
+        c10::str(training.name, ", ", world.size(), " ranks, ", name, ", rank ", world.rank()));
     compare(got, want);
   }
 }
