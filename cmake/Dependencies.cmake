@@ -34,3 +34,11 @@ if(TARGET LibTorch::cuda AND NOT SHARD_WITH_CUDA STREQUAL "OFF")
   endif()
 endif()
 shard_decide(CUDA ${cuda_found} "the CUDA toolkit, cuDNN, NCCL and a LibTorch built with CUDA")
+
+# The Python module must be built for the Python that this LibTorch was built for.
+set(python_found OFF)
+if(LibTorch_PYTHON_VERSION AND NOT SHARD_WITH_PYTHON STREQUAL "OFF")
+  find_package(Python3 ${LibTorch_PYTHON_VERSION} EXACT QUIET COMPONENTS Interpreter Development.Module)
+  set(python_found ${Python3_FOUND})
+endif()
+shard_decide(PYTHON "${python_found}" "Python ${LibTorch_PYTHON_VERSION} with headers and a LibTorch that Python can import")
