@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing by index along one dim or several, every other dim index by index. Cut along
 // an indexed dim, the shard moves to another one first.
+#include <ATen/ops/where.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -92,13 +93,50 @@ std::optional<Decision> take(const OpCall& call) {
   return decision;
 }
 
+/// put(self, index, source, accumulate): flat indices, of which every rank writes those in its
+/// part.
+std::optional<Decision> put(const OpCall& call) {
+  const auto& self = call.tensor(0);
+  const Layout layout = self.is_partial() ? Layout() : self.layout();
+  Decision decision;
+  decision.inputs.resize(3);
+  decision.inputs[0] = layout;
+  decision.outputs.push_back(layout);
+  if (!layout.is_shard()) return decision;
+  const auto sizes = self.sizes();
+  const auto dim = static_cast<size_t>(layout.dim());
+  const int64_t inner = c10::multiply_integers(sizes.slice(dim + 1));
+  const int64_t n = sizes[dim];
+  const int64_t rank = call.mesh().rank();
+  const int64_t offset = offset_of(layout.partition, rank);
+  const int64_t rows = layout.partition[static_cast<size_t>(rank)];
+  decision.local = [=, numel = self.tensor.numel(),
+                    writes = self.is_written](c10::ArrayRef<c10::IValue> arguments) {
+    at::Tensor local = arguments[0].toTensor();
+    if (!writes) local = local.clone();
+    if (rows == 0) return std::vector<c10::IValue>{local};
+    at::Tensor index = arguments[1].toTensor().reshape(-1);
+    index = at::where(index.lt(0), index + numel, index);
+    const at::Tensor row = index.div(inner, "floor").remainder(n) - offset;
+    const at::Tensor is_mine = row.ge(0).logical_and(row.lt(rows));
+    const at::Tensor own =
+        (index.div(n * inner, "floor") * rows + row) * inner + index.remainder(inner);
+    local.put_(own.masked_select(is_mine),
+               arguments[2].toTensor().reshape(-1).masked_select(is_mine), arguments[3].toBool());
+    return std::vector<c10::IValue>{local};
+  };
+  return decision;
+}
+
 }  // namespace
 
 SHARD_PATCH(indexing) {
   const char* const note = "along the dim itself: one all-to-all to another dim";
   patch.remembering_rule("aten::index_select", by_index_list).shards("any dim").notes(note);
-  for (const char* op :
-       {"aten::index_add", "aten::index_add_", "aten::index_copy", "aten::index_copy_"}) {
+  for (const char* op : {"aten::index_add", "aten::index_add_", "aten::index_copy",
+                         "aten::index_copy_", "aten::index_reduce", "aten::index_reduce_",
+                         "aten::index_fill.int_Scalar", "aten::index_fill_.int_Scalar",
+                         "aten::index_fill.int_Tensor", "aten::index_fill_.int_Tensor"}) {
     patch.rule(op, by_index_list).shards("any dim").notes(note);
   }
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
@@ -106,11 +144,15 @@ SHARD_PATCH(indexing) {
     patch.rule(op, index_put).shards("any dim").notes("masks are refused");
   }
   patch.remembering_rule("aten::gather", along_dims(1)).shards("any dim").notes(note);
-  for (const char* op : {"aten::scatter_add", "aten::scatter_add_", "aten::scatter.src",
-                         "aten::scatter_.src", "aten::scatter.value", "aten::scatter_.value"}) {
+  for (const char* op :
+       {"aten::scatter_add", "aten::scatter_add_", "aten::scatter.src", "aten::scatter_.src",
+        "aten::scatter.value", "aten::scatter_.value", "aten::scatter.reduce",
+        "aten::scatter_.reduce", "aten::scatter.value_reduce", "aten::scatter_.value_reduce",
+        "aten::scatter_reduce.two", "aten::scatter_reduce_.two"}) {
     patch.rule(op, along_dims(1)).shards("any dim").notes(note);
   }
   patch.rule("aten::take", take).shards("the index");
+  for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");
 }
 
 }  // namespace shard

@@ -64,8 +64,7 @@ class PythonKernel final : public c10::OperatorKernel {
 
 HandlerRegistration register_handler(HandlerLevel level, const std::string& op,
                                      const py::function& function) {
-  auto kernel =
-      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PythonKernel>(function));
+  auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PythonKernel>(function));
   return detail::add_handler(level, op, std::move(kernel));
 }
 

@@ -4,12 +4,12 @@
 #include <shard/error.h>
 #include <shard/mesh.h>
 #include <shard/process_group.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bindings.h"
 
@@ -45,10 +45,9 @@ void bind_placements(py::module_& m) {
             return dim ? p.is_shard(*dim) : p.is_shard();
           },
           py::arg("dim") = py::none())
-      .def_property_readonly("dim",
-                             [](const Placement& p) {
-                               return p.is_shard() ? std::optional(p.dim()) : std::nullopt;
-                             })
+      .def_property_readonly(
+          "dim",
+          [](const Placement& p) { return p.is_shard() ? std::optional(p.dim()) : std::nullopt; })
       .def_property_readonly("reduce_op",
                              [](const Placement& p) -> std::optional<std::string> {
                                if (!p.is_partial()) return std::nullopt;
@@ -103,13 +102,14 @@ py::list names_of_dims(const DeviceMesh& mesh) {
 
 void bind_device_mesh(py::module_& m) {
   py::class_<DeviceMesh>(m, "DeviceMesh", "An n-d grid of ranks with named dims.")
-      .def(py::init([](const Communicator& world, const py::object& dims, const at::Device& device) {
-             auto converted = to_mesh_dims(dims);
-             const py::gil_scoped_release unlocked;
-             return DeviceMesh(world, std::move(converted), device);
-           }),
-           py::arg("world"), py::arg("dims"), py::arg("device") = at::Device(at::kCPU),
-           "Collective over `world`; one size may be -1, whatever is left.")
+      .def(
+          py::init([](const Communicator& world, const py::object& dims, const at::Device& device) {
+            auto converted = to_mesh_dims(dims);
+            const py::gil_scoped_release unlocked;
+            return DeviceMesh(world, std::move(converted), device);
+          }),
+          py::arg("world"), py::arg("dims"), py::arg("device") = at::Device(at::kCPU),
+          "Collective over `world`; one size may be -1, whatever is left.")
       .def_property_readonly("ndim", &DeviceMesh::ndim)
       .def_property_readonly("names", &names_of_dims)
       .def_property_readonly("rank", &DeviceMesh::rank)

@@ -40,8 +40,9 @@ void bind_modes(py::module_& m) {
       .def("__repr__", &CommCounter::table);
   m.def("set_explain", &set_explain, py::arg("on"), "One line an op on rank 0 (SHARD_EXPLAIN).");
   m.def(
-      "set_fallback_mode", [](const std::string& mode) { set_fallback_mode(to_fallback_mode(mode)); },
-      py::arg("mode"), "What an op without patch or rule does: 'refuse' or 'gather'.");
+      "set_fallback_mode",
+      [](const std::string& mode) { set_fallback_mode(to_fallback_mode(mode)); }, py::arg("mode"),
+      "What an op without patch or rule does: 'refuse' or 'gather'.");
   m.def("fallback_mode",
         [] { return fallback_mode() == FallbackMode::Gather ? "gather" : "refuse"; });
   m.def("set_check_replicated", &set_check_replicated, py::arg("on"));

@@ -74,8 +74,7 @@ int launch_function(const py::function& body, const std::vector<std::string>& ar
 }
 
 DeviceMesh mesh_over(const World& world, const py::object& dims) {
-  const auto converted =
-      dims.is_none() ? std::vector<MeshDim>{{"domain", -1}} : to_mesh_dims(dims);
+  const auto converted = dims.is_none() ? std::vector<MeshDim>{{"domain", -1}} : to_mesh_dims(dims);
   const py::gil_scoped_release unlocked;
   return world.mesh(converted);
 }
@@ -89,10 +88,9 @@ void bind_ranks(py::module_& m) {
       .def_property_readonly("is_root", &World::is_root)
       .def_property_readonly("device", &World::device)
       .def_property_readonly("comm", &World::comm)
-      .def_property_readonly("launcher",
-                             [](const World& world) {
-                               return world.launcher() == Launcher::Mpi ? "mpi" : "threads";
-                             })
+      .def_property_readonly(
+          "launcher",
+          [](const World& world) { return world.launcher() == Launcher::Mpi ? "mpi" : "threads"; })
       .def("mesh", &mesh_over, py::arg("dims") = py::none(),
            "Collective. {'ddp': 2, 'domain': -1}; without argument a 1-d mesh named 'domain'.");
   m.def("run_ranks", &run, py::arg("ranks"), py::arg("body"),

@@ -70,8 +70,9 @@ using Maker = Tensor (*)(c10::IntArrayRef, const DeviceMesh&, const Placements&,
 void bind_maker(py::module_& m, const char* name, Maker make) {
   m.def(
       name,
-      [make](const std::vector<int64_t>& shape, const DeviceMesh& mesh, const py::object& placements,
-             std::optional<at::ScalarType> dtype, std::optional<Partition> partition) {
+      [make](const std::vector<int64_t>& shape, const DeviceMesh& mesh,
+             const py::object& placements, std::optional<at::ScalarType> dtype,
+             std::optional<Partition> partition) {
         at::TensorOptions options;
         if (dtype) options = options.dtype(*dtype);
         return make(shape, mesh, to_placements(placements), options,
@@ -108,9 +109,10 @@ void bind_tensor(py::module_& m) {
   m.def(
       "full", [](const Tensor& tensor) { return ShardTensor(tensor).full(); }, py::arg("tensor"),
       WithoutLock(), "The whole as a plain tensor on every rank, differentiable. Collective.");
-  m.def("redistribute", &move, py::arg("tensor"), py::arg("placements"),
-        py::arg("partition") = py::none(),
-        "The same global values placed otherwise, differentiable. Collective unless nothing moves.");
+  m.def(
+      "redistribute", &move, py::arg("tensor"), py::arg("placements"),
+      py::arg("partition") = py::none(),
+      "The same global values placed otherwise, differentiable. Collective unless nothing moves.");
   bind_maker(m, "empty", &empty);
   bind_maker(m, "zeros", &zeros);
   m.def("mesh_of", [](const Tensor& tensor) { return ShardTensor(tensor).mesh(); });

@@ -35,8 +35,8 @@ def judge_entry(name, op, first, options, say):
             except Exception as error:  # plain LibTorch cannot run it
                 say(["unit", *where, "forward", "skipped", f"plain: {type(error).__name__}: {error}"[:300]])
                 continue
-            stage, status, message = judge(unit)
-            say(["unit", *where, stage, status, message[:600] if status != "pass" else ""])
+            verdict = judge(unit)
+            say(["unit", *where, verdict.stage, verdict.status, verdict.message[:600]])
     say(["entry", name])
 
 
