@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch and run_ranks: Python functions as ranks, on threads of this process or under mpirun.
+#include <shard/foreign_lock.h>
 #include <shard/launch.h>
 
 #include <chrono>
@@ -82,6 +83,8 @@ DeviceMesh mesh_over(const World& world, const py::object& dims) {
 }  // namespace
 
 void bind_ranks(py::module_& m) {
+  set_foreign_lock({[]() -> void* { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; },
+                    [](void* held) { PyEval_RestoreThread(static_cast<PyThreadState*>(held)); }});
   py::class_<World>(m, "World", "What a rank knows about the job.")
       .def_property_readonly("rank", &World::rank)
       .def_property_readonly("size", &World::size)

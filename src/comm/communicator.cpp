@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <shard/communicator.h>
 #include <shard/error_boundary.h>
+#include <shard/foreign_lock.h>
 
 #include <algorithm>
 
@@ -70,6 +71,7 @@ void Communicator::recorded(CommKind kind, int64_t bytes, const at::Tensor* tens
   const auto dtype = tensor != nullptr ? tensor->scalar_type() : c10::ScalarType::Undefined;
   log_->start({kind, &name_, bytes, dtype});
   detail::at_boundary([&] {
+    const detail::WithoutForeignLock unlocked;
     try {
       call();
     } catch (const CommTimeout&) {
