@@ -44,6 +44,9 @@ foreach(name IN LISTS shard_example_names)
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/examples/")
   shard_program(${name} ${sources})
 endforeach()
+foreach(name IN LISTS shard_example_names) # what an example needs of another one
+  include("${PROJECT_SOURCE_DIR}/examples/${name}/link.cmake" OPTIONAL)
+endforeach()
 
 if(EXISTS "${PROJECT_SOURCE_DIR}/tools/shard.cpp")
   shard_program(shard_tool "${PROJECT_SOURCE_DIR}/tools/shard.cpp")

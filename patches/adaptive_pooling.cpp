@@ -271,11 +271,12 @@ Tensor adaptive_average(const Tensor& x, IntArrayRef size) {
 
 /// `indices` count in `rows`; the result counts in the whole tensor.
 Tensor in_the_whole(const Tensor& indices, const ShardedInput& input, const SpreadRows& rows) {
-  return global_indices(indices, input, rows.rows.size(input.dim), [&](const Tensor& row) {
-    const Tensor own =
-        rows.source.empty() ? row : at::take(at::tensor(rows.source, indices.options()), row);
-    return own + input.spec->offset(input.mesh.rank());
-  });
+  return global_indices(
+      indices, input.tensor, input.dim, rows.rows.size(input.dim), [&](const Tensor& row) {
+        const Tensor own =
+            rows.source.empty() ? row : at::take(at::tensor(rows.source, indices.options()), row);
+        return own + input.spec->offset(input.mesh.rank());
+      });
 }
 
 Pooled larger_of(const Pooled& a, const Pooled& b) {

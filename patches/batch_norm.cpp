@@ -110,7 +110,7 @@ Tensor batch_norm(const Tensor& input, const OptionalTensor& weight, const Optio
                                                                  : arguments.bias);
   check_arguments(input, arguments);
   const Tensor promoted = promote(input, mesh);
-  const Tensor x = with_whole_channels(redistribute(promoted, dual_spec(spec_of(promoted))));
+  const Tensor x = with_whole_dim(redistribute(promoted, dual_spec(spec_of(promoted))), 1);
   if (!arguments.uses_batch() || mesh.root().size() == 1 || !is_cut(x)) {
     return elementwise(x, arguments);
   }

@@ -6,6 +6,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumprod.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/index_put.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sum.h>
@@ -48,10 +50,10 @@ Tensor renorm(const Tensor& x, const at::Scalar& p, int64_t dim, const at::Scala
   return x * factor.to(x.scalar_type());
 }
 
-/// Rows of -inf only give zeros.
+/// Rows of -inf only give zeros, and get zeros as gradients.
 Tensor safe_softmax(const Tensor& x, int64_t dim, Dtype dtype) {
-  const Tensor result = at::softmax(x, dim, dtype);
   const Tensor is_empty = at::all(x.eq(-std::numeric_limits<double>::infinity()), dim, true);
+  const Tensor result = at::softmax(at::where(is_empty, at::zeros_like(x), x), dim, dtype);
   return at::where(is_empty, at::zeros_like(result), result);
 }
 
@@ -91,6 +93,45 @@ Tensor block_diag(at::TensorList blocks) {
     before += own;
   }
   return at::cat(matrices, 0);
+}
+
+/// Every tensor padded to `chunks` equal parts along `dim`, the parts flattened, side by side.
+Tensor chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
+  std::vector<Tensor> flat;
+  for (const Tensor& tensor : tensors) {
+    const int64_t along = at::maybe_wrap_dim(dim, tensor.dim());
+    std::vector<int64_t> pad(static_cast<size_t>(2 * (tensor.dim() - along)), 0);
+    pad.back() = (chunks - tensor.size(along) % chunks) % chunks;
+    auto sizes = tensor.sizes().slice(0, static_cast<size_t>(along)).vec();
+    sizes.push_back(chunks);
+    sizes.push_back(-1);
+    flat.push_back(at::constant_pad_nd(tensor, pad).reshape(sizes));
+  }
+  return at::cat(flat, at::maybe_wrap_dim(dim, tensors[0].dim()) + 1);
+}
+
+// ---- masks that guard indices
+
+/// Where the mask is false an index may point anywhere.
+c10::List<std::optional<Tensor>> into_range(const Tensor& x,
+                                            const c10::List<std::optional<Tensor>>& indices) {
+  c10::List<std::optional<Tensor>> result;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::optional<Tensor> index = indices.get(i);
+    const int64_t n = x.size(static_cast<int64_t>(i));
+    result.push_back(index ? std::optional(index->clamp(-n, n - 1)) : std::nullopt);
+  }
+  return result;
+}
+
+Tensor masked_index(const Tensor& x, const Tensor& mask,
+                    const c10::List<std::optional<Tensor>>& indices, const at::Scalar& fill) {
+  return at::index(x, into_range(x, indices)).masked_fill(mask.logical_not(), fill);
+}
+
+Tensor masked_index_put(const Tensor& x, const Tensor& mask,
+                        const c10::List<std::optional<Tensor>>& indices, const Tensor& values) {
+  return at::index_put(x, into_range(x, indices), values.masked_fill(mask.logical_not(), 0), true);
 }
 
 // ---- a part of a copy written
@@ -153,6 +194,9 @@ SHARD_PATCH(compositions) {
   patch.function<ops::_safe_softmax>(safe_softmax).shards("any dim");
   patch.function<ops::repeat>(repeat).shards("any dim");
   patch.function<ops::block_diag>(block_diag).shards("any dim");
+  patch.function<ops::_chunk_cat>(chunk_cat).shards("any dim");
+  patch.function<ops::_unsafe_masked_index>(masked_index).shards("any dim");
+  patch.function<ops::_unsafe_masked_index_put_accumulate>(masked_index_put).shards("any dim");
   patch.function<ops::slice_scatter>(slice_scatter).shards("any dim");
   patch.function<ops::select_scatter>(select_scatter).shards("any dim");
   patch.function<ops::masked_fill_Tensor>(masked_fill).shards("any dim");

@@ -6,12 +6,12 @@
 // local tensor would cost a third of the convolution, so, by linearity, the op runs on the local
 // tensor as if zeros lay around it, and what the halo rows contribute to the boundary rows is
 // added. Both agree to rounding, both are differentiable twice; the choice is made from global
-// metadata.
+// metadata. Over several cut dims the strips are nested, as the shells of a BoxHalo are.
 #include <ATen/ops/conv_transpose1d.h>
 #include <ATen/ops/conv_transpose2d.h>
 #include <ATen/ops/conv_transpose3d.h>
 #include <ATen/ops/convolution.h>
-#include <shard/window_patch.h>
+#include <shard/box_patch.h>
 
 #include <algorithm>
 
@@ -35,114 +35,156 @@ struct Convolution {
                            stride, padding, dilation, false, std::vector<int64_t>(stride.size(), 0),
                            groups);
   }
-  /// On rows that already hold the padding along spatial dim `spatial`.
-  Tensor without_padding(const Tensor& x, int64_t spatial) const {
-    return run(x, bias, with_entry(padding, spatial, 0));
-  }
-  Window window(int64_t spatial) const {
-    const auto i = static_cast<size_t>(spatial);
-    return {weight.size(spatial + 2), stride[i], padding[i], dilation[i]};
+  Window window(size_t spatial) const {
+    return {weight.size(static_cast<int64_t>(spatial) + 2), stride[spatial], padding[spatial],
+            dilation[spatial]};
   }
 };
 
-/// One rank's part of a convolution by linearity, along the sharded dim.
-class ByLinearity {
- public:
-  ByLinearity(const Convolution& convolution, const ShardedInput& input, const WindowPart& part)
-      : convolution_(convolution),
-        window_(convolution.window(input.spatial)),
-        part_(part),
-        dim_(input.dim),
-        spatial_(input.spatial),
-        own_{input.spec->offset(input.mesh.rank()),
-             input.spec->offset(input.mesh.rank()) + input.spec->local_size(input.mesh.rank())},
-        low_{std::min(part.in.begin, own_.begin), own_.begin},
-        high_{own_.end, std::max(part.in.end, own_.end)} {}
+/// One cut dim of a rank's part of a convolution by linearity.
+struct Axis {
+  int64_t dim;
+  size_t entry;  ///< among the spatial dims
+  Window window;
+  WindowPart part;
+  Rows own, low, high;  ///< of the input: this rank's, and the halo before and after them
+
+  Axis(const BoxInput& input, const Cut& cut, const Window& window, const WindowPart& part)
+      : dim(cut.dim),
+        entry(input.entry(cut)),
+        window(window),
+        part(part),
+        own(input.own(cut)),
+        low{std::min(part.in.begin, own.begin), own.begin},
+        high{own.end, std::max(part.in.end, own.end)} {}
 
   /// The local tensor must take part in the outputs, and halo rows in the first or last of them.
-  bool applies() const {
-    return part_.out.size() > 0 && own_.size() >= window_.reach() && part_.in.begin < own_.end &&
-           part_.in.end > own_.begin &&
-           (low_.size() == 0 || meeting(low_).begin == part_.out.begin) &&
-           (high_.size() == 0 || meeting(high_).end == part_.out.end);
+  bool is_linear() const {
+    return part.out.size() > 0 && own.size() >= window.reach() && part.in.begin < own.end &&
+           part.in.end > own.begin && (low.size() == 0 || meeting(low).begin == part.out.begin) &&
+           (high.size() == 0 || meeting(high).end == part.out.end);
   }
-
-  Tensor operator()(const Halo& halo) const {
-    const Tensor low = contribution(halo.rows.narrow(dim_, 0, low_.size()), low_);
-    const Tensor high = contribution(halo.rows.narrow(dim_, low_.size(), high_.size()), high_);
-    return add_strips(of_own_rows(halo.own), low, high, dim_);
-  }
-
- private:
-  int64_t first_row(int64_t out) const { return out * window_.stride - window_.padding; }
-
+  int64_t first_row(int64_t out) const { return out * window.stride - window.padding; }
   /// This rank's outputs whose windows meet `rows`.
   Rows meeting(const Rows& rows) const {
     const int64_t beyond =
-        rows.begin + window_.padding - window_.reach();  // begin of the last window before
-    const int64_t first = beyond < 0 ? 0 : beyond / window_.stride + 1;
-    const int64_t last = (rows.end - 1 + window_.padding) / window_.stride;
-    return {std::max(first, part_.out.begin), std::min(last + 1, part_.out.end)};
+        rows.begin + window.padding - window.reach();  // begin of the last window before
+    const int64_t first = beyond < 0 ? 0 : beyond / window.stride + 1;
+    const int64_t last = (rows.end - 1 + window.padding) / window.stride;
+    return {std::max(first, part.out.begin), std::min(last + 1, part.out.end)};
   }
-
-  /// ATen pads alike on both sides: pad as much as the larger overhang, aligned with the stride,
-  /// and drop the surplus outputs.
-  Tensor of_own_rows(const Tensor& own) const {
-    const int64_t left = own_.begin - first_row(part_.out.begin);  // overhang; negative: skip rows
-    const int64_t right = first_row(part_.out.end - 1) + window_.reach() - own_.end;
-    const int64_t overhang = std::max<int64_t>({left, right, 0});
-    const int64_t pad =
-        overhang + (window_.stride - (overhang - left) % window_.stride) % window_.stride;
-    const Tensor y =
-        convolution_.run(own, convolution_.bias, with_entry(convolution_.padding, spatial_, pad));
-    const int64_t skip = (pad - left) / window_.stride;
-    if (skip == 0 && y.size(dim_) == part_.out.size()) return y;
-    return y.narrow(dim_, skip, part_.out.size()).contiguous(y.suggest_memory_format());
+  int64_t overhang() const { return own.begin - first_row(part.out.begin); }  // negative: skip rows
+  /// ATen pads alike on both sides: as much as the larger overhang, aligned with the stride;
+  /// surplus outputs are skipped.
+  int64_t padding() const {
+    const int64_t right = first_row(part.out.end - 1) + window.reach() - own.end;
+    const int64_t larger = std::max<int64_t>({overhang(), right, 0});
+    return larger + (window.stride - (larger - overhang()) % window.stride) % window.stride;
   }
+  int64_t skipped() const { return (padding() - overhang()) / window.stride; }
 
-  /// What `rows`, outside the own range, add to the outputs whose windows meet them.
-  Tensor contribution(const Tensor& values, const Rows& rows) const {
-    if (rows.size() == 0) return Tensor();
+  /// Around `values`, the input rows `rows` outside the own range, zeros up to all rows of the
+  /// windows that they meet.
+  Tensor strip(const Tensor& values, const Rows& rows) const {
     const Rows out = meeting(rows);
-    const Rows strip{first_row(out.begin), first_row(out.end - 1) + window_.reach()};
-    // Rows of the strip that are not in `rows` count as zero.
-    const Rows kept{std::max(rows.begin, strip.begin), std::min(rows.end, strip.end)};
-    std::vector<Tensor> pieces{values.narrow(dim_, kept.begin - rows.begin, kept.size())};
-    if (kept.begin > strip.begin) {
-      pieces.insert(pieces.begin(), fill_rows(values, dim_, kept.begin - strip.begin));
+    const Rows all{first_row(out.begin), first_row(out.end - 1) + window.reach()};
+    const Rows kept{std::max(rows.begin, all.begin), std::min(rows.end, all.end)};
+    std::vector<Tensor> pieces{values.narrow(dim, kept.begin - rows.begin, kept.size())};
+    if (kept.begin > all.begin)
+      pieces.insert(pieces.begin(), fill_rows(values, dim, kept.begin - all.begin));
+    if (all.end > kept.end) pieces.push_back(fill_rows(values, dim, all.end - kept.end));
+    return join(pieces, dim);
+  }
+};
+
+/// A rank's part of a convolution by linearity.
+class ByLinearity {
+ public:
+  ByLinearity(const Convolution& convolution, const BoxInput& input,
+              const std::vector<CutParts>& cuts)
+      : convolution_(convolution), input_(input) {
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      const Cut& cut = input.cuts()[i];
+      const auto place = static_cast<size_t>(input.place(cut));
+      axes_.emplace_back(input, cut, convolution.window(input.entry(cut)), cuts[i].parts[place]);
+      parts_.push_back(axes_.back().part);
     }
-    if (strip.end > kept.end) pieces.push_back(fill_rows(values, dim_, strip.end - kept.end));
-    return convolution_.run(join(pieces, dim_), Tensor(),
-                            with_entry(convolution_.padding, spatial_, 0));
+  }
+
+  bool applies() const {
+    return input_.empty_dims().empty() &&
+           std::all_of(axes_.begin(), axes_.end(),
+                       [](const Axis& axis) { return axis.is_linear(); });
+  }
+
+  Tensor operator()(const BoxHalo& halo, const BoxPlan& plan) const {
+    Tensor y = convolve(halo.own, convolution_.bias, axes_.size());
+    if (!y.is_contiguous(y.suggest_memory_format())) y = y.contiguous(y.suggest_memory_format());
+    for (size_t i = 0; i < axes_.size(); ++i) y = add_strips_of(i, y, halo.shells[i], plan);
+    return y;
+  }
+
+ private:
+  /// As if zeros lay around `x` along the first `own_axes` cut dims; along the others it has all
+  /// that the windows reach.
+  Tensor convolve(const Tensor& x, const Tensor& bias, size_t own_axes) const {
+    auto padding = input_.with_entries(convolution_.padding, 0);
+    for (size_t i = 0; i < own_axes; ++i) padding[axes_[i].entry] = axes_[i].padding();
+    Tensor y = convolution_.run(x, bias, padding);
+    for (size_t i = 0; i < own_axes; ++i) {
+      const Axis& axis = axes_[i];
+      if (axis.skipped() == 0 && y.size(axis.dim) == axis.part.out.size()) continue;
+      y = y.narrow(axis.dim, axis.skipped(), axis.part.out.size());
+    }
+    return y;
+  }
+
+  /// What the rows of a shell add to the outputs whose windows meet them.
+  Tensor add_strips_of(size_t i, const Tensor& y, Tensor shell, const BoxPlan& plan) const {
+    const Axis& axis = axes_[i];
+    if (axis.low.size() + axis.high.size() == 0) return y;
+    for (size_t later = i + 1; later < axes_.size(); ++later) {
+      shell = input_.arrange(shell, later, plan, padded_by(plan, parts_, 0));
+    }
+    const auto contribution = [&](int64_t begin, const Rows& rows) {
+      if (rows.size() == 0) return Tensor();
+      return convolve(axis.strip(shell.narrow(axis.dim, begin, rows.size()), rows), Tensor(), i);
+    };
+    return add_strips(y, contribution(0, axis.low), contribution(axis.low.size(), axis.high),
+                      axis.dim);
   }
 
   const Convolution& convolution_;
-  Window window_;
-  WindowPart part_;
-  int64_t dim_, spatial_;
-  Rows own_, low_, high_;  // rows of the input: this rank's, and the halo before and after them
+  const BoxInput& input_;
+  std::vector<Axis> axes_;
+  std::vector<WindowPart> parts_;
 };
 
-bool copy_is_cheap(const ShardedInput& input) {
-  const auto& partition = input.spec->partition();
-  const int64_t largest = *std::max_element(partition.begin(), partition.end());
-  const auto& x = input.tensor;
-  const int64_t row = x.numel() / std::max<int64_t>(x.size(input.dim), 1);
-  return largest * row * static_cast<int64_t>(x.element_size()) <= concatenation_limit();
+/// Of the largest local tensor that any rank may have.
+bool copy_is_cheap(const BoxInput& input, const Tensor& x) {
+  int64_t bytes = x.numel() * static_cast<int64_t>(x.element_size());
+  for (const Cut& cut : input.cuts()) {
+    const int64_t largest = *std::max_element(cut.owned.begin(), cut.owned.end());
+    bytes = bytes / std::max<int64_t>(input.size(cut), 1) * largest;
+  }
+  return bytes <= concatenation_limit();
 }
 
-Tensor by_linearity(const ShardedInput& input, const Convolution& convolution,
-                    const Window& window) {
-  const auto& owned = input.spec->partition();
-  const auto parts = window_parts(window, owned);
-  const auto plan = plan_halo(input.dim, owned, parts);
-  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
-  const int64_t rank = input.mesh.rank();
-  const auto& part = parts[static_cast<size_t>(rank)];
-  const ByLinearity local(convolution, input, part);
-  if (local.applies()) return from_window(local(halo), input, window.output_partition(owned));
-  const auto rows = assembled(halo, plan, input, window, part);
-  return from_rows(convolution.without_padding(rows.rows, input.spatial), input, rows);
+Tensor convolve_box(const BoxInput& input, const Convolution& op, const Tensor& x) {
+  std::vector<CutParts> cuts;
+  for (const Cut& cut : input.cuts()) {
+    const Window window = op.window(input.entry(cut));
+    check_window(kOp, cut.dim, input.size(cut), window);
+    cuts.push_back(window_cut(window, cut));
+  }
+  const auto plan = input.plan(cuts);
+  const auto halo = input.exchange(plan);
+  const ByLinearity local(op, input, cuts);
+  if (!copy_is_cheap(input, x) && local.applies()) {
+    return input.wrapped(local(halo, plan), cuts);
+  }
+  const auto box = input.assemble(halo, plan, cuts);
+  return input.wrapped(op.run(box.rows, op.bias, input.with_entries(op.padding, 0)), box);
 }
 
 /// The ops of patches/transposed_convolution.cpp.
@@ -179,31 +221,30 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const std::optional<Tenso
   const int64_t spatial = weight.dim() - 2;
   const auto input = window_input(kOp, x, spatial, /*channels_are_local=*/false);
   const std::vector<Tensor> parameters{weight, bias.value_or(Tensor())};
-  // Replicated inputs give replicated results and gradients; only sharded ones give contributions.
-  const auto local =
-      input.dim >= 0 ? local_weights(input.mesh, parameters) : local_copies(input.mesh, parameters);
-  const Convolution op{local[0],
+  const auto with = [&](const std::vector<Tensor>& local) {
+    return Convolution{local[0],
                        local[1],
                        expanded(kOp, stride, spatial, 1),
                        expanded(kOp, padding, spatial, 0),
                        expanded(kOp, dilation, spatial, 1),
                        groups};
-  if (!input.is_cut()) {
-    const auto rows = own_rows(input);
-    return from_rows(op(rows.rows), input, rows);
+  };
+  if (input.is_cut()) {
+    const BoxInput box(input);
+    return convolve_box(box, with(box.weights(parameters)), input.tensor);
   }
-  const Window window = op.window(input.spatial);
-  check_window(kOp, input, window);
-  if (!copy_is_cheap(input)) return by_linearity(input, op, window);
-  const auto rows = window_rows(input, window, 0);
-  return from_rows(op.without_padding(rows.rows, input.spatial), input, rows);
+  // Replicated inputs give replicated results and gradients; only sharded ones give contributions.
+  const auto op = with(input.dim >= 0 ? local_weights(input.mesh, parameters)
+                                      : local_copies(input.mesh, parameters));
+  const auto rows = own_rows(input);
+  return from_rows(op(rows.rows), input, rows);
 }
 
 }  // namespace
 
 SHARD_PATCH(convolution) {
   patch.function<at::_ops::convolution>(convolve)
-      .shards("batch", "spatial", "channels (moved to the largest spatial dim)")
+      .shards("batch", "spatial", "channels (moved to the largest other dim)")
       .notes("transposed: conv_transpose1d, 2d, 3d");
 }
 

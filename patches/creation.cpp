@@ -5,13 +5,13 @@
 namespace shard {
 namespace {
 
-/// The layout that a new tensor of `sizes` gets: that of self where the sizes agree, that of the
-/// input of the op whose backward is running (NOTE [Remembered inputs]), else Replicate.
+/// The layout that a new tensor of `sizes` gets: that of the input of the op whose backward is
+/// running (NOTE [Remembered inputs]), that of self where the sizes agree, else Replicate.
 Layout layout_of_new(const OpCall& call, const std::vector<int64_t>& sizes) {
   const auto& self = call.tensor(0);
-  if (self.is_shard() && self.sizes() == c10::IntArrayRef(sizes)) return self.layout();
-  const auto remembered = remembered_layout(call.mesh(), sizes);
-  return remembered && remembered->is_shard() ? *remembered : Layout();
+  if (const auto remembered = remembered_layout(call.mesh(), sizes))
+    return remembered->is_shard() ? *remembered : Layout();
+  return self.is_shard() && self.sizes() == c10::IntArrayRef(sizes) ? self.layout() : Layout();
 }
 
 Decision decide(const OpCall& call, const Layout& layout, const std::vector<int64_t>& sizes) {

@@ -132,8 +132,8 @@ struct FractionalPooling {
     const Tensor spaced = kernel.size() == 3 ? spaced_rows(rows) : rows;
     const auto [values, local] = call(spaced, with_entry(kernel, input.spatial, 1),
                                       with_entry(size, input.spatial, n), numbers);
-    const Tensor indices =
-        global_indices(local, input, spaced.size(input.dim), [&](const Tensor& row) {
+    const Tensor indices = global_indices(
+        local, input.tensor, input.dim, spaced.size(input.dim), [&](const Tensor& row) {
           return (kernel.size() == 3 ? at::div(row, 2, "floor") : row) + first;
         });
     Tensor starts = windows.starts(samples.select(-1, sample), out).to(samples.device()) - first;

@@ -46,7 +46,7 @@ std::vector<int64_t> dims_from(int64_t first, int64_t end) {
 
 /// The statistics of a sample lie on all ranks, along one or several mesh dims.
 Tensor over_space(const Tensor& input, const Arguments& arguments) {
-  const Tensor x = with_whole_channels(input);
+  const Tensor x = with_whole_dim(input, 1);
   const Bottom bottom(x);
   const auto format = bottom.local.suggest_memory_format();
   const Tensor local = bottom.local.contiguous(c10::MemoryFormat::Contiguous);

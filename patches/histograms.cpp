@@ -3,10 +3,12 @@
 // would stand in a sorted row: as far behind as all ranks' pieces of the row together say.
 #include <ATen/ops/full.h>
 #include <ATen/ops/histc.h>
+#include <ATen/ops/histogram.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <shard/reduction_patch.h>
 
+#include <tuple>
 #include <vector>
 
 namespace shard {
@@ -45,6 +47,49 @@ std::optional<Decision> histc(const OpCall& call) {
     if (range.low == range.high) range = range_of(local, mesh);
     if (range.low == range.high) range = {range.low - 1, range.high + 1};
     return std::vector<IValue>{at::histc(local, arguments[1].toInt(), range.low, range.high)};
+  };
+  return decision;
+}
+
+// ---- histogram(self, bins, *, range, weight, density) -> (hist, edges); bins: a number, or edges
+
+Tensor as_density(const Tensor& counts, const Tensor& edges) {
+  return counts / counts.sum() / edges.diff();
+}
+
+std::optional<Decision> histogram(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const bool has_edges = call.name() == "aten::histogram.bins_tensor";
+  const size_t weight = has_edges ? 2 : 3;
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.outputs.resize(1);
+  if (!input.is_shard()) return decision;
+  decision.inputs[0] = input.layout();
+  if (!call.argument(weight).isNone()) decision.inputs.back() = input.layout();
+  decision.local = [=, mesh = call.mesh(), input_is_not_empty = input.tensor.numel() > 0](
+                       c10::ArrayRef<IValue> arguments) {
+    const Tensor local = arguments[0].toTensor();
+    const auto weights = arguments[weight].toOptional<Tensor>();
+    Tensor counts;
+    Tensor edges;
+    if (has_edges) {
+      std::tie(counts, edges) = at::histogram(local, arguments[1].toTensor(), weights, false);
+    } else {
+      Range range{0, 1};
+      if (!arguments[2].isNone()) {
+        const auto given = arguments[2].toDoubleVector();
+        range = {given[0], given[1]};
+      } else if (input_is_not_empty) {
+        range = range_of(local, mesh);
+      }
+      if (range.low == range.high) range = {range.low - 0.5, range.high + 0.5};
+      const std::vector<double> bounds{range.low, range.high};
+      std::tie(counts, edges) = at::histogram(local, arguments[1].toInt(), bounds, weights, false);
+    }
+    const Tensor total = reduced_over_ranks(counts, mesh, ReduceOp::Sum);
+    const bool density = arguments[weight + 1].toBool();
+    return std::vector<IValue>{density ? as_density(total, edges) : total, edges};
   };
   return decision;
 }
@@ -105,6 +150,9 @@ std::optional<Decision> bucketize(const OpCall& call) {
 
 SHARD_PATCH(histograms) {
   patch.rule("aten::histc", histc).shards("any dim").needs_values();
+  for (const char* op : {"aten::histogram.bin_ct", "aten::histogram.bins_tensor"}) {
+    patch.rule(op, histogram).shards("any dim").needs_values();
+  }
   patch.rule("aten::searchsorted.Tensor", searchsorted).shards("any dim").needs_values();
   patch.rule("aten::searchsorted.Scalar", searchsorted_number).shards("the row").needs_values();
   patch.rule("aten::bucketize.Tensor", bucketize).shards("any dim of the values").needs_values();

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing by index along one dim or several, every other dim index by index. Cut along
-// an indexed dim, the shard moves to another one first.
+// Reading and writing by index along one dim or several, every other dim index by index. By one
+// index along the cut dim, the index is cut too and rows travel between their owners and those that
+// name them (RowRoute); in the other cases a shard along an indexed dim moves to another one first.
 #include <ATen/ops/where.h>
 #include <shard/patch.h>
+#include <shard/route.h>
 
 #include <algorithm>
 
 namespace shard {
 namespace {
-
-/// (self, dim, index, ...): `index` is 1-d and whole on every rank; the other tensors lie alike.
-std::optional<Decision> by_index_list(const OpCall& call) {
-  auto decision = along_dims(1)(call);
-  if (decision) decision->inputs[1] = Layout();
-  return decision;
-}
 
 /// x[indices]: which dims of x are indexed, and where the other ones lie in the result.
 struct Indexing {
@@ -62,26 +57,118 @@ Decision index_decision(const OpCall& call, const Indexing& indexing) {
   return decision;
 }
 
-std::optional<Decision> index(const OpCall& call) { return index_decision(call, Indexing(call)); }
+// ---- one index along the cut dim
 
-/// (self, indices, values, ...): values broadcast with self[indices].
-std::optional<Decision> index_put(const OpCall& call) {
-  const Indexing indexing(call);
-  auto decision = index_decision(call, indexing);
-  const Layout& self = decision.inputs[0];
-  const Layout& result = decision.outputs[0];
-  const auto& values = call.tensors().back();
-  if (result.is_shard()) {
-    const int64_t ndim =
-        call.tensor(0).ndim() - static_cast<int64_t>(indexing.dims.size()) + indexing.index_ndim;
-    const int64_t dim = result.dim() - (ndim - values.ndim());
-    if (dim >= 0 && values.sizes()[static_cast<size_t>(dim)] != 1) {
-      decision.inputs.back() = result.moved_to(dim);
-    }
+using at::Tensor;
+using c10::IValue;
+
+/// x[..., index, ...] of which the indexed dim and the index are cut.
+struct RowIndexing {
+  int64_t dim;        ///< that is indexed
+  Layout rows, list;  ///< of x and of the index
+  Layout result() const { return list.moved_to(dim + list.dim()); }
+};
+
+/// Nothing when no rows travel: there are several indices, or another dim is cut.
+std::optional<RowIndexing> row_indexing(const OpCall& call, const Indexing& indexing,
+                                        bool is_written) {
+  const auto& self = call.tensor(0);
+  const auto& list = call.tensor(1);
+  if (indexing.dims.size() != 1 || list.ndim() == 0) return std::nullopt;
+  const int64_t dim = indexing.dims[0];
+  if (self.is_shard() ? self.shard_dim() != dim : !list.is_shard()) return std::nullopt;
+  const auto evenly = [&](int64_t along, int64_t size) {
+    return Layout(Shard(along), even_partition(size, call.mesh().size()));
+  };
+  Layout rows = self.is_shard() ? self.layout() : Layout();
+  if (!self.is_shard() && is_written) rows = evenly(dim, self.sizes()[static_cast<size_t>(dim)]);
+  return RowIndexing{dim, rows, list.is_shard() ? list.layout() : evenly(0, list.sizes()[0])};
+}
+
+/// The one index, plain; negative ones count from the end of `size` rows.
+Tensor index_of(const IValue& indices, int64_t size) {
+  for (const std::optional<Tensor> index : indices.toOptionalTensorList()) {
+    if (!index || !index->defined()) continue;
+    const Tensor numbers = plain_numbers(*index).to(at::kLong);
+    return at::where(numbers < 0, numbers + size, numbers);
   }
-  decision.outputs.assign(1, self);
+  TORCH_INTERNAL_ASSERT(false);
+}
+
+int64_t rows_of(const Partition& partition) {
+  return offset_of(partition, static_cast<int64_t>(partition.size()));
+}
+
+std::optional<Decision> index(const OpCall& call) {
+  const Indexing indexing(call);
+  const auto cut = row_indexing(call, indexing, /*is_written=*/false);
+  if (!cut) return index_decision(call, indexing);
+  Decision decision;
+  decision.inputs = {cut->rows, cut->list};
+  decision.outputs.push_back(cut->result());
+  if (!cut->rows.is_shard() || call.mesh().size() == 1) return decision;
+  decision.local = [cut = *cut, name = call.name(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor list = index_of(arguments[1], rows_of(cut.rows.partition));
+    const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh);
+    const Tensor rows = route.fetch(arguments[0].toTensor(), cut.dim);
+    return std::vector<IValue>{rows.unflatten(cut.dim, list.sizes())};
+  };
   return decision;
 }
+
+/// Writes `values` (that broadcast with self[index]) into the rows of their owners.
+void put_rows(Tensor& self, const Tensor& list, const Tensor& values, const RowIndexing& cut,
+              bool accumulates, const RowRoute& route) {
+  auto sizes = self.sizes().vec();
+  sizes.erase(sizes.begin() + cut.dim);
+  sizes.insert(sizes.begin() + cut.dim, list.sizes().begin(), list.sizes().end());
+  const Tensor rows = values.expand(sizes).flatten(cut.dim, cut.dim + list.dim() - 1);
+  const auto delivery = route.deliver(rows, cut.dim);
+  if (accumulates) {
+    self.index_add_(cut.dim, delivery.rows, delivery.values);
+  } else {
+    self.index_copy_(cut.dim, delivery.rows, delivery.values);
+  }
+}
+
+/// How `values` lie that broadcast with a result of `ndim` dims.
+Layout values_layout(const TensorArgument& values, const Layout& result, int64_t ndim) {
+  if (!result.is_shard()) return {};
+  const int64_t dim = result.dim() - (ndim - values.ndim());
+  const bool is_cut = dim >= 0 && values.sizes()[static_cast<size_t>(dim)] != 1;
+  return is_cut ? result.moved_to(dim) : Layout();
+}
+
+/// (self, indices, values, accumulate, ...): values broadcast with self[indices].
+std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
+  const Indexing indexing(call);
+  const auto cut = row_indexing(call, indexing, /*is_written=*/true);
+  auto decision = cut ? Decision() : index_decision(call, indexing);
+  if (cut) {
+    decision.inputs = {cut->rows, cut->list, Layout()};
+    decision.outputs.push_back(cut->result());
+  }
+  const int64_t ndim =
+      call.tensor(0).ndim() - static_cast<int64_t>(indexing.dims.size()) + indexing.index_ndim;
+  decision.inputs.back() = values_layout(call.tensors().back(), decision.outputs[0], ndim);
+  decision.outputs.assign(1, decision.inputs[0]);
+  if (!cut || call.mesh().size() == 1) return decision;
+  decision.local = [=, cut = *cut, name = call.name(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor list = index_of(arguments[1], rows_of(cut.rows.partition));
+    const bool accumulates = arguments[3].toBool();
+    const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh,
+                         accumulates ? RowRoute::Repeats::Once : RowRoute::Repeats::Each);
+    Tensor written = arguments[0].toTensor();
+    if (!is_in_place) written = written.clone();
+    put_rows(written, list, arguments[2].toTensor(), cut, accumulates, route);
+    return std::vector<IValue>{written};
+  };
+  return decision;
+}
+std::optional<Decision> index_put_copy(const OpCall& call) { return index_put(call, false); }
+std::optional<Decision> index_put_in_place(const OpCall& call) { return index_put(call, true); }
 
 /// (self, index): the elements of the flattened tensor.
 std::optional<Decision> take(const OpCall& call) {
@@ -111,19 +198,19 @@ std::optional<Decision> put(const OpCall& call) {
   const int64_t offset = offset_of(layout.partition, rank);
   const int64_t rows = layout.partition[static_cast<size_t>(rank)];
   decision.local = [=, numel = self.tensor.numel(),
-                    writes = self.is_written](c10::ArrayRef<c10::IValue> arguments) {
-    at::Tensor local = arguments[0].toTensor();
+                    writes = self.is_written](c10::ArrayRef<IValue> arguments) {
+    Tensor local = arguments[0].toTensor();
     if (!writes) local = local.clone();
-    if (rows == 0) return std::vector<c10::IValue>{local};
-    at::Tensor index = arguments[1].toTensor().reshape(-1);
+    if (rows == 0) return std::vector<IValue>{local};
+    Tensor index = arguments[1].toTensor().reshape(-1);
     index = at::where(index.lt(0), index + numel, index);
-    const at::Tensor row = index.div(inner, "floor").remainder(n) - offset;
-    const at::Tensor is_mine = row.ge(0).logical_and(row.lt(rows));
-    const at::Tensor own =
+    const Tensor row = index.div(inner, "floor").remainder(n) - offset;
+    const Tensor is_mine = row.ge(0).logical_and(row.lt(rows));
+    const Tensor own =
         (index.div(n * inner, "floor") * rows + row) * inner + index.remainder(inner);
     local.put_(own.masked_select(is_mine),
                arguments[2].toTensor().reshape(-1).masked_select(is_mine), arguments[3].toBool());
-    return std::vector<c10::IValue>{local};
+    return std::vector<IValue>{local};
   };
   return decision;
 }
@@ -132,24 +219,10 @@ std::optional<Decision> put(const OpCall& call) {
 
 SHARD_PATCH(indexing) {
   const char* const note = "along the dim itself: one all-to-all to another dim";
-  patch.remembering_rule("aten::index_select", by_index_list).shards("any dim").notes(note);
-  for (const char* op : {"aten::index_add", "aten::index_add_", "aten::index_copy",
-                         "aten::index_copy_", "aten::index_reduce", "aten::index_reduce_",
-                         "aten::index_fill.int_Scalar", "aten::index_fill_.int_Scalar",
-                         "aten::index_fill.int_Tensor", "aten::index_fill_.int_Tensor"}) {
-    patch.rule(op, by_index_list).shards("any dim").notes(note);
-  }
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
-  for (const char* op : {"aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}) {
-    patch.rule(op, index_put).shards("any dim").notes("masks are refused");
-  }
-  patch.remembering_rule("aten::gather", along_dims(1)).shards("any dim").notes(note);
-  for (const char* op :
-       {"aten::scatter_add", "aten::scatter_add_", "aten::scatter.src", "aten::scatter_.src",
-        "aten::scatter.value", "aten::scatter_.value", "aten::scatter.reduce",
-        "aten::scatter_.reduce", "aten::scatter.value_reduce", "aten::scatter_.value_reduce",
-        "aten::scatter_reduce.two", "aten::scatter_reduce_.two"}) {
-    patch.rule(op, along_dims(1)).shards("any dim").notes(note);
+  patch.rule("aten::index_put", index_put_copy).shards("any dim").notes("masks are refused");
+  for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
+    patch.rule(op, index_put_in_place).shards("any dim").notes("masks are refused");
   }
   patch.rule("aten::take", take).shards("the index");
   for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");

@@ -21,7 +21,7 @@
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/upsample_nearest3d.h>
 #include <ATen/ops/upsample_trilinear3d.h>
-#include <shard/window_patch.h>
+#include <shard/box_patch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -97,13 +97,12 @@ struct Interpolation {
   std::vector<Scale> scales;
   std::function<Tensor(const Tensor&, IntArrayRef, const std::vector<Scale>&)> local_op;
 
-  Axis axis(const Tensor& x, int64_t spatial) const {
-    const auto i = static_cast<size_t>(spatial);
+  Axis axis(const Tensor& x, size_t i) const {
     const bool is_double = x.scalar_type() == at::kDouble && (x.is_cpu() || mode == Mode::Linear);
-    return {mode,      align_corners,
-            is_double, x.size(x.dim() - static_cast<int64_t>(size.size()) + spatial),
-            size[i],   scales[i]};
+    return {mode, align_corners, is_double, x.size(dim(i)), size[i], scales[i]};
   }
+  /// Of the input, which has a batch and a channel dim: the spatial dim `i`.
+  static int64_t dim(size_t i) { return static_cast<int64_t>(i) + 2; }
 };
 
 /// Whether LibTorch's CPU kernel for an output of `size` is the one of other_taps.
@@ -126,6 +125,9 @@ struct AxisPart {
   int64_t surplus = 0;    ///< output rows that LibTorch's op on `in` makes before `out`
 
   Taps wanted(int64_t o) const { return is_other ? other_taps(axis, o) : taps(axis, o); }
+  bool is_identity() const {
+    return axis.in == axis.out && in.size() == axis.in && axis.scale.value_or(1) == 1;
+  }
   /// What LibTorch's op is asked for on `in`.
   Axis local() const {
     Axis result = axis;
@@ -199,32 +201,39 @@ Tensor select_rows(const Tensor& rows, int64_t dim, const AxisPart& part) {
   return at::lerp(first.to(type), second.to(type), weight).to(rows.scalar_type());
 }
 
-/// LibTorch's op on `rows` (the `sharded` part's input) along the dims where it gives what it would
-/// give on the whole tensor; the others by selection.
-Tensor interpolate_rows(const Interpolation& call, Tensor rows, const AxisPart& sharded,
-                        int64_t spatial, const Tensor& x) {
+/// LibTorch's op on `rows`, which hold the `parts` of all spatial dims, along the dims where it
+/// gives what it would give on the whole tensor; the others by selection.
+Tensor interpolate_rows(const Interpolation& call, Tensor rows, const std::vector<AxisPart>& parts,
+                        const BoxInput& input) {
   auto size = call.size.vec();
   auto scales = call.scales;
-  const int64_t first_spatial = x.dim() - static_cast<int64_t>(size.size());
-  const int64_t dim = first_spatial + spatial;
-  const auto sharded_entry = static_cast<size_t>(spatial);
-  const bool is_native = sharded.is_native();
-  if (!is_native) rows = select_rows(rows, dim, sharded);
-  size[sharded_entry] = is_native ? sharded.local().out : sharded.out.size();
-  scales[sharded_entry] = is_native ? sharded.local().scale : std::nullopt;
-  const bool other_kernel =
-      call.mode != Mode::Linear && uses_other_kernel(rows, size) != sharded.is_other;
-  for (size_t i = 0; other_kernel && i < size.size(); ++i) {
-    const auto axis = call.axis(x, static_cast<int64_t>(i));
-    const AxisPart whole{axis, sharded.is_other, {0, axis.out}, {0, axis.in}};
-    if (i == sharded_entry || whole.is_native()) continue;
-    rows = select_rows(rows, first_spatial + static_cast<int64_t>(i), whole);
+  std::vector<bool> is_done(parts.size(), false);
+  const auto select = [&](size_t i) {
+    rows = select_rows(rows, Interpolation::dim(i), parts[i]);
+    size[i] = parts[i].out.size();
     scales[i] = std::nullopt;
+    is_done[i] = true;
+  };
+  for (const Cut& cut : input.cuts()) {
+    const size_t i = input.entry(cut);
+    size[i] = parts[i].local().out;
+    scales[i] = parts[i].local().scale;
+    if (!parts[i].is_native()) select(i);
   }
-  if (rows.sizes().slice(static_cast<size_t>(first_spatial)) == IntArrayRef(size) && !is_native)
-    return rows;
-  const Tensor y = call.local_op(rows, size, scales);
-  return is_native && sharded.surplus > 0 ? y.narrow(dim, sharded.surplus, sharded.out.size()) : y;
+  const bool other_kernel =
+      call.mode != Mode::Linear && uses_other_kernel(rows, size) != parts[0].is_other;
+  for (size_t i = 0; other_kernel && i < size.size(); ++i) {
+    if (!is_done[i] && !parts[i].is_native()) select(i);
+  }
+  bool is_complete = true;
+  for (size_t i = 0; i < size.size(); ++i) is_complete &= is_done[i] || parts[i].is_identity();
+  if (is_complete) return rows;
+  Tensor y = call.local_op(rows, size, scales);
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (!is_done[i] && parts[i].surplus > 0)
+      y = y.narrow(Interpolation::dim(i), parts[i].surplus, parts[i].out.size());
+  }
+  return y;
 }
 
 void check_sizes(const Interpolation& call, const Tensor& x) {
@@ -251,31 +260,40 @@ std::vector<AxisPart> make_parts(const Axis& axis, bool is_other, const Partitio
 }
 
 /// NOTE [Idle ranks]
-Tensor interpolate_dummy(const Interpolation& call, const Tensor& row, int64_t spatial) {
+Tensor interpolate_dummy(const Interpolation& call, const LocalBox& box, const BoxInput& input) {
+  auto size = call.size.vec();
   auto scales = call.scales;
-  scales[static_cast<size_t>(spatial)] = std::nullopt;
-  return call.local_op(row, with_entry(call.size.vec(), spatial, 1), scales);
+  for (size_t i = 0; i < input.cuts().size(); ++i) {
+    const size_t entry = input.entry(input.cuts()[i]);
+    size[entry] = std::max<int64_t>(box.parts[i].out.size(), 1);
+    scales[entry] = std::nullopt;
+  }
+  return call.local_op(box.rows, size, scales);
 }
 
-Tensor interpolate_cut(const Interpolation& call, const Tensor& x, const ShardedInput& input) {
-  const auto axis = call.axis(x, input.spatial);
-  const auto& owned = input.spec->partition();
-  LocalRows rows;
-  rows.output = partition_outputs(owned, axis.out, [&](int64_t row) {
-    return (row * axis.out + axis.in - 1) / axis.in;  // the first o with floor(o / scale) >= row
-  });
-  const auto parts = make_parts(axis, uses_other_kernel(x, call.size), rows.output);
-  std::vector<std::vector<Rows>> wanted;
-  for (const auto& part : parts) wanted.push_back({part.in});
-  const auto plan = make_halo_plan(input.dim, owned, wanted);
-  const int64_t rank = input.mesh.rank();
-  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
-  const auto& part = parts[static_cast<size_t>(rank)];
-  rows.is_dummy = part.out.size() == 0;
-  rows.rows = assemble(halo, plan, rank, 0, rows.is_dummy ? 1 : 0);
-  const Tensor y = rows.is_dummy ? interpolate_dummy(call, rows.rows, input.spatial)
-                                 : interpolate_rows(call, rows.rows, part, input.spatial, x);
-  return from_rows(y.contiguous(x.suggest_memory_format()), input, rows);
+Tensor interpolate_box(const Interpolation& call, const Tensor& x, const BoxInput& input) {
+  const bool is_other = uses_other_kernel(x, call.size);
+  std::vector<AxisPart> own;  // all spatial dims
+  for (size_t i = 0; i < call.size.size(); ++i) {
+    const auto axis = call.axis(x, i);
+    own.push_back({axis, is_other, {0, axis.out}, {0, axis.in}});
+  }
+  std::vector<CutParts> cuts;
+  for (const Cut& cut : input.cuts()) {
+    auto& axis_part = own[input.entry(cut)];
+    const Axis axis = axis_part.axis;
+    const auto output = partition_outputs(cut.owned, axis.out, [&](int64_t row) {
+      return (row * axis.out + axis.in - 1) / axis.in;  // the first o with floor(o / scale) >= row
+    });
+    const auto parts = make_parts(axis, is_other, output);
+    auto& of_places = cuts.emplace_back().parts;
+    for (const auto& part : parts) of_places.push_back({part.out, part.in});
+    axis_part = parts[static_cast<size_t>(input.place(cut))];
+  }
+  const auto box = input.fetch(cuts);
+  const Tensor y = box.is_dummy() ? interpolate_dummy(call, box, input)
+                                  : interpolate_rows(call, box.rows, own, input);
+  return input.wrapped(y.contiguous(x.suggest_memory_format()), box);
 }
 
 Tensor interpolate(const Interpolation& call, const Tensor& x) {
@@ -283,7 +301,7 @@ Tensor interpolate(const Interpolation& call, const Tensor& x) {
                                   /*channels_are_local=*/true);
   if (input.is_cut()) {
     check_sizes(call, x);
-    return interpolate_cut(call, x, input);
+    return interpolate_box(call, x, BoxInput(input));
   }
   const auto rows = own_rows(input);
   return from_rows(call.local_op(rows.rows, call.size, call.scales), input, rows);

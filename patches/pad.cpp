@@ -14,7 +14,7 @@
 #include <ATen/ops/replication_pad1d.h>
 #include <ATen/ops/replication_pad2d.h>
 #include <ATen/ops/replication_pad3d.h>
-#include <shard/window_patch.h>
+#include <shard/box_patch.h>
 
 #include <algorithm>
 
@@ -117,13 +117,13 @@ void check_padding(const char* op, int64_t dim, const Padding& padding) {
 }
 
 /// The tensors that make up `pieces`, in order; `segments` holds their source rows.
-std::vector<Tensor> realise(const std::vector<Piece>& pieces, std::vector<Tensor> segments,
-                            const Tensor& own, int64_t dim, const at::Scalar& fill) {
+std::vector<Tensor> realise(const std::vector<Piece>& pieces, const std::vector<Tensor>& segments,
+                            const Tensor& like, int64_t dim, const at::Scalar& fill) {
   std::vector<Tensor> result;
   auto next = segments.begin();
   for (const auto& piece : pieces) {
     if (piece.source.size() == 0) {
-      result.push_back(fill_rows(own, dim, piece.rows, fill));
+      result.push_back(fill_rows(like, dim, piece.rows, fill));
       continue;
     }
     const auto first = next;
@@ -141,32 +141,93 @@ std::vector<Tensor> realise(const std::vector<Piece>& pieces, std::vector<Tensor
   return result;
 }
 
-struct Padded {
-  Tensor rows;
+/// Padding of a cut dim, of every place along it.
+struct PaddedCut {
   Partition output;
-};
-Padded pad_sharded_dim(const ShardedInput& input, const Padding& padding, const at::Scalar& fill) {
-  const auto& owned = input.spec->partition();
-  const auto output = padding.output_partition(owned);
   std::vector<std::vector<Piece>> pieces;
   std::vector<std::vector<Rows>> wanted;
-  int64_t begin = 0;
-  for (const int64_t size : output) {
-    pieces.push_back(padding.pieces({begin, begin + size}));
-    auto& rows = wanted.emplace_back();
-    for (const auto& piece : pieces.back()) {
-      if (piece.source.size() > 0) rows.push_back(piece.source);
+
+  PaddedCut(const Padding& padding, const Partition& owned)
+      : output(padding.output_partition(owned)) {
+    int64_t begin = 0;
+    for (const int64_t size : output) {
+      pieces.push_back(padding.pieces({begin, begin + size}));
+      auto& rows = wanted.emplace_back();
+      for (const auto& piece : pieces.back()) {
+        if (piece.source.size() > 0) rows.push_back(piece.source);
+      }
+      begin += size;
     }
-    begin += size;
   }
-  const auto plan = make_halo_plan(input.dim, owned, wanted);
-  const int64_t rank = input.mesh.rank();
-  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
-  auto parts = realise(pieces[static_cast<size_t>(rank)], wanted_pieces(halo, plan, rank), halo.own,
-                       input.dim, fill);
-  // The graph of every rank contains the exchange, also where only filled rows are left.
-  if (wanted[static_cast<size_t>(rank)].empty()) parts.push_back(halo.own.narrow(input.dim, 0, 0));
-  return {join(parts, input.dim), output};
+};
+
+struct Padded {
+  Tensor rows;
+  std::map<int64_t, Partition> output;
+};
+Padded pad_cut_dims(const BoxInput& input, const std::vector<PaddedCut>& cuts,
+                    const at::Scalar& fill) {
+  std::vector<std::vector<std::vector<Rows>>> wanted;
+  Padded result;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    wanted.push_back(cuts[i].wanted);
+    result.output[input.cuts()[i].dim] = cuts[i].output;
+  }
+  const auto plan = input.plan(wanted);
+  const auto arrange = [&](size_t i, const std::vector<Tensor>& segments, const Tensor& like) {
+    const Cut& cut = input.cuts()[i];
+    const auto& pieces = cuts[i].pieces[static_cast<size_t>(input.place(cut))];
+    auto parts = realise(pieces, segments, like, cut.dim, fill);
+    // The graph of every rank contains the exchange, also where only filled rows are left.
+    if (segments.empty()) parts.push_back(like.narrow(cut.dim, 0, 0));
+    return join(parts, cut.dim);
+  };
+  result.rows = input.assemble(input.exchange(plan), plan, arrange);
+  return result;
+}
+
+/// `pad` counts from the last dim: where the padding of a dim begins in it.
+size_t entry_of(const Tensor& x, int64_t dim) {
+  return static_cast<size_t>(2 * (x.dim() - 1 - dim));
+}
+
+std::vector<int64_t> padded_dims(const Tensor& x, IntArrayRef pad) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    const size_t entry = entry_of(x, dim);
+    if (entry + 1 < pad.size() && (pad[entry] != 0 || pad[entry + 1] != 0)) dims.push_back(dim);
+  }
+  return dims;
+}
+
+/// The cut dims by an exchange, the others by `local_op`.
+template <class LocalOp>
+Tensor pad_box(const char* op, const Tensor& x, IntArrayRef pad, Mode mode, const at::Scalar& fill,
+               const LocalOp& local_op) {
+  const BoxInput input(x, padded_dims(x, pad));
+  auto others = pad.vec();
+  std::vector<PaddedCut> cuts;
+  for (const Cut& cut : input.cuts()) {
+    const size_t entry = entry_of(x, cut.dim);
+    const Padding padding{mode, input.size(cut), pad[entry], pad[entry + 1]};
+    check_padding(op, cut.dim, padding);
+    cuts.emplace_back(padding, cut.owned);
+    others[entry] = others[entry + 1] = 0;
+  }
+  auto [rows, output] = pad_cut_dims(input, cuts, fill);
+  const bool only_cut_dims =
+      std::all_of(others.begin(), others.end(), [](int64_t size) { return size == 0; });
+  Tensor y = rows;
+  if (!only_cut_dims) {
+    auto empty = input.empty_dims();
+    for (const Cut& cut : input.cuts()) {
+      if (rows.size(cut.dim) == 0) empty.push_back(cut.dim);
+    }
+    y = with_made_up(rows, empty, [&](const Tensor& t) { return local_op(t, others); });
+  } else if (rows.is_alias_of(input.local())) {
+    y = rows.clone();  // padding makes a new tensor, also on ranks where nothing is added
+  }
+  return input.wrapped(y, output);
 }
 
 /// `local_op(tensor, pad)` is LibTorch's own op. `pad` counts from the last dim: (before, after) of
@@ -175,28 +236,11 @@ template <class LocalOp>
 Tensor pad_with(const char* op, const Tensor& x, IntArrayRef pad, Mode mode, const at::Scalar& fill,
                 const LocalOp& local_op) {
   const auto input = sharded_input(x);
-  const auto entry = static_cast<size_t>(2 * (x.dim() - 1 - input.dim));
-  const bool touches_shard =
-      input.dim >= 0 && entry + 1 < pad.size() && (pad[entry] != 0 || pad[entry + 1] != 0);
-  if (!touches_shard || input.mesh.size() == 1) {
-    const auto rows = own_rows(input);
-    return from_rows(local_op(rows.rows, pad), input, rows);
-  }
-  const Padding padding{mode, x.size(input.dim), pad[entry], pad[entry + 1]};
-  check_padding(op, input.dim, padding);
-  auto [rows, output] = pad_sharded_dim(input, padding, fill);
-  auto others = pad.vec();
-  others[entry] = others[entry + 1] = 0;
-  const bool only_sharded_dim =
-      std::all_of(others.begin(), others.end(), [](int64_t size) { return size == 0; });
-  // Padding makes a new tensor, also on ranks where nothing is added.
-  Tensor y = rows;
-  if (!only_sharded_dim) {
-    y = on_rows(rows, input.dim, [&](const Tensor& t) { return local_op(t, others); });
-  } else if (innermost(rows).is_alias_of(innermost(input.tensor))) {
-    y = rows.clone();
-  }
-  return from_window(y, input, output);
+  const auto dims = padded_dims(x, pad);
+  if (input.mesh.size() > 1 && std::find(dims.begin(), dims.end(), input.dim) != dims.end())
+    return pad_box(op, input.tensor, pad, mode, fill, local_op);
+  const auto rows = own_rows(input);
+  return from_rows(local_op(rows.rows, pad), input, rows);
 }
 
 Tensor constant_pad(const Tensor& x, IntArrayRef pad, const at::Scalar& value) {

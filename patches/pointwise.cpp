@@ -139,7 +139,6 @@ SHARD_PATCH(pointwise) {
        "frexp.Tensor",
        "round.decimals",
        "round_.decimals",
-       "native_dropout_backward",
        "celu",
        "celu_",
        "prelu",

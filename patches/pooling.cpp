@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max and average pooling over a tensor sharded in space, channels or batch. Along a sharded
-// spatial dim the rows that this rank's windows need, padding included, are put together and
-// LibTorch's own op runs on them without padding there; what that changes (average divisors,
-// indices of maxima) is corrected row by row.
+// Max and average pooling over a tensor sharded in space, channels or batch. Along cut spatial dims
+// what this rank's windows need, padding included, is put together and LibTorch's own op runs on it
+// without padding there; what that changes (average divisors, indices of maxima) is corrected dim
+// by dim.
 #include <ATen/Dispatch.h>
 #include <ATen/ops/avg_pool1d.h>
 #include <ATen/ops/avg_pool2d.h>
@@ -16,10 +16,11 @@
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
-#include <shard/window_patch.h>
+#include <shard/box_patch.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace shard {
 namespace {
@@ -33,8 +34,7 @@ struct Pooling {
   std::vector<int64_t> kernel, stride, padding, dilation;
   bool ceil_mode;
 
-  Window window(int64_t spatial) const {
-    const auto i = static_cast<size_t>(spatial);
+  Window window(size_t i) const {
     return {kernel[i], stride[i], padding[i], dilation[i], ceil_mode};
   }
 };
@@ -49,32 +49,27 @@ Pooling make_pooling(const char* op, int64_t dims, IntArrayRef kernel, IntArrayR
           ceil_mode};
 }
 
-void check_pooling_window(const Pooling& pooling, const ShardedInput& input, const Window& window) {
-  check_window(pooling.op, input, window);
+/// Checked.
+Window window_of(const Pooling& pooling, const BoxInput& input, const Cut& cut) {
+  const Window window = pooling.window(input.entry(cut));
+  check_window(pooling.op, cut.dim, input.size(cut), window);
   check<SpecMismatch>(window.padding <= window.reach() / 2, pooling.op, "got padding ",
-                      window.padding, " along dim ", input.dim,
+                      window.padding, " along dim ", cut.dim,
                       "; expected at most half of the window's ", window.reach(),
                       " rows. Use less padding, or pad() first.");
+  return window;
 }
-
-/// A pooling op's input rows and the padding that the local op still has to do.
-struct PoolingRows {
-  ShardedInput input;
-  LocalRows local;
-  std::vector<int64_t> padding;
-};
 
 ShardedInput pooling_input(const Pooling& pooling, const Tensor& x) {
   const auto dims = static_cast<int64_t>(pooling.kernel.size());
   return window_input(pooling.op, x, dims, /*channels_are_local=*/true);
 }
 
-PoolingRows pooling_rows(const Pooling& pooling, const ShardedInput& input,
-                         const at::Scalar& fill) {
-  if (!input.is_cut()) return {input, own_rows(input), pooling.padding};
-  const auto window = pooling.window(input.spatial);
-  check_pooling_window(pooling, input, window);
-  return {input, window_rows(input, window, fill), with_entry(pooling.padding, input.spatial, 0)};
+LocalBox pooling_box(const Pooling& pooling, const BoxInput& input, const at::Scalar& fill) {
+  std::vector<CutParts> cuts;
+  for (const Cut& cut : input.cuts())
+    cuts.push_back(window_cut(window_of(pooling, input, cut), cut));
+  return input.fetch(cuts, fill);
 }
 
 /// What never wins against a value.
@@ -89,20 +84,38 @@ template <class Op, int64_t dims>
 Tensor max_pool(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
                 IntArrayRef dilation, bool ceil_mode) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, dilation, ceil_mode);
-  const auto rows = pooling_rows(pooling, pooling_input(pooling, x), lowest(x.scalar_type()));
-  const Tensor y = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding,
-                            pooling.dilation, ceil_mode);
-  return from_rows(y, rows.input, rows.local);
+  const auto local_op = [&](const Tensor& t, const std::vector<int64_t>& paddings) {
+    return Op::call(t, pooling.kernel, pooling.stride, paddings, pooling.dilation, ceil_mode);
+  };
+  const auto sharded = pooling_input(pooling, x);
+  if (!sharded.is_cut()) {
+    const auto rows = own_rows(sharded);
+    return from_rows(local_op(rows.rows, pooling.padding), sharded, rows);
+  }
+  const BoxInput input(sharded);
+  const auto box = pooling_box(pooling, input, lowest(x.scalar_type()));
+  return input.wrapped(local_op(box.rows, input.with_entries(pooling.padding, 0)), box);
 }
 
-/// `indices` count in the local rows, padding included; the result counts in the whole tensor.
-Tensor in_the_whole(const Tensor& indices, const PoolingRows& rows, int64_t dilation) {
-  const int64_t local_n = rows.local.rows.size(rows.input.dim);
-  return global_indices(indices, rows.input, local_n, [&](const Tensor& local_row) {
-    const Tensor row = local_row + rows.local.first;
-    // A window of nothing but -inf: LibTorch names its first element that is not padding.
-    return at::where(row < 0, row.remainder(dilation), row);
-  });
+/// `indices` count in the local box, padding included; the result counts in the whole tensor.
+Tensor in_the_whole(Tensor indices, const Pooling& pooling, const BoxInput& input,
+                    const LocalBox& box, const Tensor& whole) {
+  std::vector<size_t> order(input.cuts().size());  // the last dim first: rows of earlier ones are
+  std::iota(order.begin(), order.end(), 0);        // counted in whole rows of it
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return input.cuts()[a].dim > input.cuts()[b].dim; });
+  for (const size_t i : order) {
+    const Cut& cut = input.cuts()[i];
+    const Window window = pooling.window(input.entry(cut));
+    const int64_t first = box.parts[i].out.begin * window.stride - window.padding;
+    const int64_t local_n = box.rows.size(cut.dim);
+    indices = global_indices(indices, whole, cut.dim, local_n, [&](const Tensor& local_row) {
+      const Tensor row = local_row + first;
+      // A window of nothing but -inf: LibTorch names its first element that is not padding.
+      return at::where(row < 0, row.remainder(window.dilation), row);
+    });
+  }
+  return indices;
 }
 
 template <class Op, int64_t dims>
@@ -110,14 +123,20 @@ std::tuple<Tensor, Tensor> max_pool_with_indices(const Tensor& x, IntArrayRef ke
                                                  IntArrayRef stride, IntArrayRef padding,
                                                  IntArrayRef dilation, bool ceil_mode) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, dilation, ceil_mode);
-  const auto rows = pooling_rows(pooling, pooling_input(pooling, x), lowest(x.scalar_type()));
-  auto [y, indices] = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding,
-                               pooling.dilation, ceil_mode);
-  if (rows.input.is_cut()) {
-    indices =
-        in_the_whole(indices, rows, pooling.dilation[static_cast<size_t>(rows.input.spatial)]);
+  const auto local_op = [&](const Tensor& t, const std::vector<int64_t>& paddings) {
+    return Op::call(t, pooling.kernel, pooling.stride, paddings, pooling.dilation, ceil_mode);
+  };
+  const auto sharded = pooling_input(pooling, x);
+  if (!sharded.is_cut()) {
+    const auto rows = own_rows(sharded);
+    const auto [y, indices] = local_op(rows.rows, pooling.padding);
+    return {from_rows(y, sharded, rows), from_rows(indices, sharded, rows)};
   }
-  return {from_rows(y, rows.input, rows.local), from_rows(indices, rows.input, rows.local)};
+  const BoxInput input(sharded);
+  const auto box = pooling_box(pooling, input, lowest(x.scalar_type()));
+  const auto [y, indices] = local_op(box.rows, input.with_entries(pooling.padding, 0));
+  return {input.wrapped(y, box),
+          input.wrapped(in_the_whole(indices, pooling, input, box, sharded.tensor), box)};
 }
 
 /// How many rows LibTorch divides by for output row `out`; the local op divides by `window.kernel`.
@@ -127,19 +146,19 @@ int64_t divisor_rows(const Window& window, int64_t out, int64_t n, bool count_in
   return count_include_pad ? end - begin : std::min(end, n) - std::max<int64_t>(begin, 0);
 }
 
-/// Kernel rows / rows to divide by, for each of this rank's output rows. Undefined where all are 1.
-Tensor divisor_factors(const Window& window, const PoolingRows& rows, const Tensor& y,
-                       bool count_include_pad) {
-  const int64_t n = rows.input.spec->global_shape()[static_cast<size_t>(rows.input.dim)];
+/// Kernel rows / rows to divide by, for each of this rank's output rows of a dim of `n` rows.
+/// Undefined where all are 1.
+Tensor divisor_factors(const Window& window, const Rows& rows, int64_t dim, int64_t n,
+                       const Tensor& y, bool count_include_pad) {
   std::vector<double> factors;
-  for (int64_t out = rows.local.out.begin; out < rows.local.out.end; ++out) {
+  for (int64_t out = rows.begin; out < rows.end; ++out) {
     const int64_t count = divisor_rows(window, out, n, count_include_pad);
     factors.push_back(static_cast<double>(window.kernel) / static_cast<double>(count));
   }
   if (std::all_of(factors.begin(), factors.end(), [](double factor) { return factor == 1; }))
     return {};
   Shape shape(static_cast<size_t>(y.dim()), 1);
-  shape[static_cast<size_t>(rows.input.dim)] = static_cast<int64_t>(factors.size());
+  shape[static_cast<size_t>(dim)] = static_cast<int64_t>(factors.size());
   const auto type =
       y.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // 2/3 in bf16 is too coarse
   return at::tensor(factors, y.options().dtype(type)).view(shape);
@@ -147,38 +166,53 @@ Tensor divisor_factors(const Window& window, const PoolingRows& rows, const Tens
 
 /// What is divided by other numbers of rows afterwards has to be more than the quotient of
 /// integers. Of all output rows, not of this rank's: every rank must refuse.
-void check_divisors(const Pooling& pooling, const ShardedInput& input, bool count_include_pad) {
-  if (!input.is_cut() || input.tensor.is_floating_point()) return;
-  const auto window = pooling.window(input.spatial);
-  check_pooling_window(pooling, input, window);
-  const int64_t n = input.tensor.size(input.dim);
-  for (int64_t out = 0; out < window.output_size(n); ++out) {
-    if (divisor_rows(window, out, n, count_include_pad) != window.kernel)
-      refuse_op(pooling.op, "integers and padding that is not counted", "floating-point values");
+void check_divisors(const Pooling& pooling, const BoxInput& input, bool count_include_pad) {
+  if (input.local().is_floating_point()) return;
+  for (const Cut& cut : input.cuts()) {
+    const auto window = window_of(pooling, input, cut);
+    const int64_t n = input.size(cut);
+    for (int64_t out = 0; out < window.output_size(n); ++out) {
+      if (divisor_rows(window, out, n, count_include_pad) != window.kernel)
+        refuse_op(pooling.op, "integers and padding that is not counted", "floating-point values");
+    }
   }
+}
+
+/// The average over `box`, whose padding the local op counted like values.
+Tensor with_divisors(Tensor y, const Pooling& pooling, const BoxInput& input, const LocalBox& box,
+                     bool count_include_pad) {
+  for (size_t i = 0; i < input.cuts().size() && !box.is_dummy(); ++i) {
+    const Cut& cut = input.cuts()[i];
+    const Tensor factors = divisor_factors(pooling.window(input.entry(cut)), box.parts[i].out,
+                                           cut.dim, input.size(cut), y, count_include_pad);
+    if (factors.defined()) y = (y * factors).to(y.scalar_type());
+  }
+  return y;
 }
 
 template <class Op, int64_t dims>
 Tensor average(const Tensor& x, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
                bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor) {
   const auto pooling = make_pooling(Op::name, dims, kernel, stride, padding, 1, ceil_mode);
-  const auto input = pooling_input(pooling, x);
+  const auto local_op = [&](const Tensor& t, const std::vector<int64_t>& paddings) {
+    if constexpr (dims == 1) {
+      return Op::call(t, pooling.kernel, pooling.stride, paddings, ceil_mode, count_include_pad);
+    } else {
+      return Op::call(t, pooling.kernel, pooling.stride, paddings, ceil_mode, count_include_pad,
+                      divisor);
+    }
+  };
+  const auto sharded = pooling_input(pooling, x);
+  if (!sharded.is_cut()) {
+    const auto rows = own_rows(sharded);
+    return from_rows(local_op(rows.rows, pooling.padding), sharded, rows);
+  }
+  const BoxInput input(sharded);
   if (!divisor) check_divisors(pooling, input, count_include_pad);
-  const auto rows = pooling_rows(pooling, input, 0);
-  Tensor y;
-  if constexpr (dims == 1) {
-    y = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding, ceil_mode,
-                 count_include_pad);
-  } else {
-    y = Op::call(rows.local.rows, pooling.kernel, pooling.stride, rows.padding, ceil_mode,
-                 count_include_pad, divisor);
-  }
-  if (rows.input.is_cut() && !divisor && !rows.local.is_dummy) {
-    const auto window = pooling.window(rows.input.spatial);
-    const Tensor factors = divisor_factors(window, rows, y, count_include_pad);
-    if (factors.defined()) y = (y * factors).to(y.scalar_type());
-  }
-  return from_rows(y, rows.input, rows.local);
+  const auto box = pooling_box(pooling, input, 0);
+  Tensor y = local_op(box.rows, input.with_entries(pooling.padding, 0));
+  if (!divisor) y = with_divisors(y, pooling, input, box, count_include_pad);
+  return input.wrapped(y, box);
 }
 
 template <class Op, int64_t dims>

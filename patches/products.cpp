@@ -113,7 +113,7 @@ std::optional<Decision> cdist(const OpCall& call) {
   const auto& a = call.tensor(0);
   const auto& b = call.tensor(1);
   const int64_t ndim = a.ndim();
-  if (a.ndim() != b.ndim()) return std::nullopt;
+  if (a.ndim() != b.ndim()) return std::nullopt;  // broadcast batches of other dims
   Decision decision;
   decision.inputs.resize(2);
   decision.outputs.resize(1);
@@ -127,10 +127,10 @@ std::optional<Decision> cdist(const OpCall& call) {
   if (cut.dim() == ndim - 1) cut = cut_elsewhere(call, a.sizes(), {ndim - 1});
   decision.inputs[0] = decision.outputs[0] = cut;
   if (!cut.is_shard() || cut.dim() == ndim - 2) return decision;
-  if (a.sizes()[static_cast<size_t>(cut.dim())] != b.sizes()[static_cast<size_t>(cut.dim())]) {
-    return std::nullopt;
-  }
-  decision.inputs[1] = cut;
+  const int64_t of_a = a.sizes()[static_cast<size_t>(cut.dim())];
+  const int64_t of_b = b.sizes()[static_cast<size_t>(cut.dim())];
+  if (of_a != of_b && of_b != 1) return std::nullopt;
+  if (of_b == of_a) decision.inputs[1] = cut;
   return decision;
 }
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_c2r.h>
 #include <ATen/ops/_fft_r2c.h>
+#include <ATen/ops/empty_like.h>
 #include <shard/patch.h>
 #include <shard/window_patch.h>
 
@@ -174,8 +175,30 @@ bool has_other_dim(const OpCall& call, const Dims& dims) {
   return cut_elsewhere(call, call.tensor(0).sizes(), dims).is_shard();
 }
 
+/// NOTE [Columns]
+/// LibTorch gathers several batch dims into one by a copy that jumps from row to row, and returns
+/// the transposed result. A slice of two dims is transformed as it lies and copied back in blocks.
+Tensor transform_columns(const Tensor& x, int64_t dim, int64_t normalization, bool forward) {
+  const Tensor slices = x.view({-1, x.size(dim), x.stride(dim)});
+  const Tensor result = at::empty_like(slices);
+  for (int64_t i = 0; i < slices.size(0); ++i) {
+    result[i].copy_(at::_fft_c2c(slices[i], {0}, normalization, forward));
+  }
+  return result.view(x.sizes());
+}
+
+bool has_large_columns(const Tensor& x, const Dims& dims) {
+  constexpr int64_t kLarge = 1 << 12;  // elements of a slice
+  if (is_shard_tensor(x) || dims.size() != 1 || !x.is_contiguous()) return false;
+  const int64_t width = x.stride(dims[0]);
+  return width > 1 && x.size(dims[0]) > 1 && x.numel() > 0 && width * x.size(dims[0]) >= kLarge;
+}
+
 Along complex_along(int64_t normalization, bool forward) {
   return [=](const Tensor& x, const Dims& dims) {
+    if (has_large_columns(x, dims)) {
+      return transform_columns(x, dims[0], normalization, forward);
+    }
     return at::_fft_c2c(x, dims, normalization, forward);
   };
 }

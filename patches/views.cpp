@@ -384,8 +384,13 @@ std::optional<Decision> unfold_backward(const OpCall& call) {
 
 /// The last dim, the two parts of a number, goes.
 std::optional<Decision> view_as_complex(const OpCall& call) {
-  if (call.tensor(0).shard_dim() == call.tensor(0).ndim() - 1) return std::nullopt;
-  auto decision = keep(call, call.tensor(0).layout());
+  const auto& input = call.tensor(0);
+  const bool is_cut_apart = input.is_shard() && input.shard_dim() == input.ndim() - 1;
+  const Layout layout =
+      is_cut_apart ? cut_elsewhere(call, input.sizes(), {input.ndim() - 1}) : input.layout();
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.outputs.push_back(layout);
   // A tensor without elements counts as contiguous whatever its strides, which are checked here.
   decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
     const Tensor x = arguments[0].toTensor();
@@ -492,7 +497,7 @@ SHARD_PATCH(views) {
   add({"unsqueeze", "unsqueeze_"}, unsqueeze, "any dim");
   add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view"}, unchanged, "any dim");
   patch.sized_rule("aten::view_as_real", view_as_real).shards("any dim");
-  add({"view_as_complex"}, view_as_complex, "any dim but the last");
+  add({"view_as_complex"}, view_as_complex, "any dim; a copy along the last");
   patch.sized_rule("aten::slice_backward", slice_backward).shards("any dim");
   patch.sized_rule("aten::select_backward", select_backward).shards("any dim");
   add({"split_with_sizes", "unsafe_split_with_sizes"}, split_with_sizes, "any dim");

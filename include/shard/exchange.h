@@ -42,6 +42,29 @@ struct Halo {
 /// gradients of the rows back and adds them to their owners' in one exchange. Collective.
 Halo exchange_halo(const at::Tensor& local, const HaloPlan& plan, const DeviceMesh& mesh);
 
+/// Who needs which box of a tensor cut along several dims: the product of what the place along each
+/// of them wants, corners included.
+struct BoxPlan {
+  std::vector<HaloPlan> dims;
+  /// Per dim the place along it of every rank of the mesh. Empty: one dim, rank r at place r.
+  std::vector<std::vector<int64_t>> places;
+
+  int64_t ranks() const;
+  int64_t place(size_t dim, int64_t rank) const;
+  bool communicates() const;
+};
+/// NOTE [Shells]
+/// What is missing of a box, without copying what is there: shells[i] has the rows of dims[i] that
+/// other places own, between the own rows of the dims before it and all wanted rows of those after
+/// it. So the own tensor and the shells cover the box, each element once, and putting them together
+/// dim by dim, the last first, gives it. For one dim that is a Halo.
+struct BoxHalo {
+  at::Tensor own;
+  std::vector<at::Tensor> shells;
+};
+/// The same as exchange_halo for all dims at once: one exchange, and one in the backward.
+BoxHalo exchange_box(const at::Tensor& local, const BoxPlan& plan, const DeviceMesh& mesh);
+
 /// The wanted rows of `rank` (the caller), one view per segment of the plan.
 std::vector<at::Tensor> wanted_pieces(const Halo& halo, const HaloPlan& plan, int64_t rank);
 
@@ -53,6 +76,17 @@ at::Tensor join(const std::vector<at::Tensor>& pieces, int64_t dim);
 /// them. A view of the local tensor where nothing has to be added.
 at::Tensor assemble(const Halo& halo, const HaloPlan& plan, int64_t rank, int64_t before = 0,
                     int64_t after = 0, const at::Scalar& fill = 0);
+
+/// Makes a rank's rows along dims[dim] of a plan out of the wanted pieces, which come in the plan's
+/// order; there may be none. `like` has the sizes along the other dims.
+using Arrange =
+    std::function<at::Tensor(size_t dim, std::vector<at::Tensor> pieces, const at::Tensor& like)>;
+/// The box of this rank, arranged along every dim.
+at::Tensor assemble_box(const BoxHalo& halo, const BoxPlan& plan, int64_t rank,
+                        const Arrange& arrange);
+/// The same along dims[dim] alone, of a shell of an earlier dim.
+at::Tensor arrange_shell(const at::Tensor& shell, size_t dim, const BoxPlan& plan, int64_t rank,
+                         const Arrange& arrange);
 
 /// A tensor like `like` (sizes, dtype, device, memory format) with `rows` rows of `fill` along
 /// `dim`.

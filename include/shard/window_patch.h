@@ -25,8 +25,8 @@ struct ShardedInput {
 /// Reduces Partial inputs.
 ShardedInput sharded_input(const at::Tensor& x);
 /// The input of a window op over the last `spatial_dims` dims: (batch, channel, spatial...) or
-/// without batch (SpecMismatch otherwise). A shard on the channel dim moves to the largest spatial
-/// dim when `channels_are_local` is false.
+/// without batch (SpecMismatch otherwise). A cut of the channel dim, at whatever level, moves to
+/// the largest other dim when `channels_are_local` is false.
 ShardedInput window_input(const std::string& op, const at::Tensor& x, int64_t spatial_dims,
                           bool channels_are_local);
 
@@ -36,9 +36,9 @@ std::vector<int64_t> expanded(const std::string& op, c10::IntArrayRef list, int6
                               int64_t fallback);
 std::vector<int64_t> with_entry(std::vector<int64_t> list, int64_t index, int64_t value);
 
-/// SpecMismatch, on every rank alike, unless the window is valid and fits into the sharded dim.
-/// (LibTorch's own checks see local sizes: they would fail on some ranks only.)
-void check_window(const std::string& op, const ShardedInput& input, const Window& window);
+/// SpecMismatch, on every rank alike, unless the window is valid and fits into the `n` rows of a
+/// cut dim. (LibTorch's own checks see local sizes: they would fail on some ranks only.)
+void check_window(const std::string& op, int64_t dim, int64_t n, const Window& window);
 
 /// NOTE [Idle ranks]
 /// A rank without rows (of the input, or of the output) runs the op too, on a dummy row or window,
@@ -57,9 +57,6 @@ LocalRows own_rows(const ShardedInput& input);
 /// along the sharded dim: it then gives exactly this rank's output rows. Collective when a window
 /// crosses a boundary.
 LocalRows window_rows(const ShardedInput& input, const Window& window, const at::Scalar& fill);
-/// The same after an exchange made by the caller.
-LocalRows assembled(const Halo& halo, const HaloPlan& plan, const ShardedInput& input,
-                    const Window& window, const WindowPart& part, const at::Scalar& fill = 0);
 /// Runs `op` on `rows`, or on one dummy row along `dim` (dropped from the result) when there are
 /// none.
 at::Tensor on_rows(const at::Tensor& rows, int64_t dim,
@@ -78,9 +75,11 @@ struct Maxima {
 /// Of two maxima over parts of the same windows: the larger value, of equal ones the first; but of
 /// NaNs, which win, the last, as in LibTorch.
 Maxima larger(const Maxima& a, const Maxima& b);
-/// `indices` count in a tensor like `input` that has `rows` rows along the sharded dim; the result
-/// counts in the whole one, where they are those that `global_row` gives.
-at::Tensor global_indices(const at::Tensor& indices, const ShardedInput& input, int64_t rows,
+/// `indices` count in a tensor that has `rows` rows along `dim` and the sizes of `whole` along the
+/// dims after it; the result counts in one that has as many rows along `dim` as `whole`, where they
+/// are those that `global_row` gives.
+at::Tensor global_indices(const at::Tensor& indices, const at::Tensor& whole, int64_t dim,
+                          int64_t rows,
                           const std::function<at::Tensor(const at::Tensor&)>& global_row);
 
 /// The size in bytes of the largest shard up to which convolution concatenates the halo

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // launch and run_ranks: Python functions as ranks, on threads of this process or under mpirun.
+#include <ATen/CPUGeneratorImpl.h>
 #include <shard/foreign_lock.h>
 #include <shard/launch.h>
+#include <torch/csrc/Generator.h>
 
 #include <chrono>
 #include <memory>
@@ -23,6 +25,20 @@ Shared share(py::object object) {
           }};
 }
 
+/// torch.manual_seed and its kin hold the default generator as it was when torch was imported.
+/// While ranks run it is another one, which hands them on to the calling rank's.
+void show_default_generator_to_torch() {
+  const py::object generator = py::module_::import("torch").attr("default_generator");
+  reinterpret_cast<THPGenerator*>(generator.ptr())->cdata = at::detail::getDefaultCPUGenerator();
+}
+
+struct AfterRanks {
+  AfterRanks() = default;
+  ~AfterRanks() { show_default_generator_to_torch(); }
+  AfterRanks(const AfterRanks&) = delete;
+  AfterRanks& operator=(const AfterRanks&) = delete;
+};
+
 LaunchOptions options_of(const at::Device& device, uint64_t seed, std::optional<double> timeout,
                          std::optional<int> threads) {
   LaunchOptions options;
@@ -37,6 +53,7 @@ LaunchOptions options_of(const at::Device& device, uint64_t seed, std::optional<
 
 py::list run(int ranks, const py::function& body, const at::Device& device, uint64_t seed,
              std::optional<double> timeout, std::optional<int> threads) {
+  const AfterRanks after;
   const Shared function = share(body);
   const auto options = options_of(device, seed, timeout, threads);
   py::list results;
@@ -47,6 +64,7 @@ py::list run(int ranks, const py::function& body, const at::Device& device, uint
         ranks,
         [&](World& world) {
           const py::gil_scoped_acquire lock;
+          show_default_generator_to_torch();
           results[static_cast<size_t>(world.rank())] = (*function)(world);
         },
         options);
@@ -57,6 +75,7 @@ py::list run(int ranks, const py::function& body, const at::Device& device, uint
 int launch_function(const py::function& body, const std::vector<std::string>& arguments,
                     std::optional<int> ranks, int default_ranks, const at::Device& device,
                     uint64_t seed, std::optional<double> timeout, std::optional<int> threads) {
+  const AfterRanks after;
   const Shared function = share(body);
   auto options = options_of(device, seed, timeout, threads);
   options.ranks = ranks;
@@ -69,6 +88,7 @@ int launch_function(const py::function& body, const std::vector<std::string>& ar
       static_cast<int>(pointers.size()), pointers.data(),
       [&](World& world) {
         const py::gil_scoped_acquire lock;
+        show_default_generator_to_torch();
         (*function)(world);
       },
       options);

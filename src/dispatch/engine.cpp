@@ -17,6 +17,7 @@
 #include "dispatch/op_info.h"
 #include "dispatch/stack.h"
 #include "tensor/impl.h"
+#include "tensor/memory_order.h"
 #include "tensor/redistribute.h"
 #include "tensor/replicated_check.h"
 
@@ -52,7 +53,7 @@ class Execution {
     decision_ = decide();
     if (explanation) explain_moves(*explanation);
     is_copy_ |= decision_.is_copy;
-    if (info_.is_view || info_.changes_metadata) find_view_strides();
+    if (info_.is_view || info_.changes_metadata || has_ambiguous_order()) find_global_strides();
     localize();
     auto results = run_local();
     if (gathers_) cut_again(results);
@@ -85,8 +86,9 @@ class Execution {
   void wrap_results(const std::vector<IValue>& results);
   Tensor wrap_result(const Tensor& local, size_t index);
   SpecRef spec_for(const Tensor& local, const Layout& layout) const;
-  void find_view_strides();
-  void take_view_strides(ShardTensorImpl* impl, size_t index) const;
+  bool has_ambiguous_order() const;
+  void find_global_strides();
+  void take_global_strides(ShardTensorImpl* impl, size_t index) const;
 
   const c10::OperatorHandle& op_;
   const OpInfo& info_;
@@ -98,9 +100,9 @@ class Execution {
   std::vector<IValue> originals_;  // of written arguments, else None
   std::vector<Written> written_;
   Decision decision_;
-  std::vector<std::vector<int64_t>> view_strides_;  // of every result
-  int64_t base_version_ = -1;                       // of the first tensor argument
-  bool gathers_ = false;                            // NOTE [Gather fallback]
+  std::vector<std::vector<int64_t>> global_strides_;  // of every result
+  int64_t base_version_ = -1;                         // of the first tensor argument
+  bool gathers_ = false;                              // NOTE [Gather fallback]
   bool is_copy_ = false;  // a view whose input had to move, or a view of such a copy
 };
 
@@ -293,7 +295,7 @@ void Execution::finish_write(const Written& written) {
   if (!impl) return;
   if (info_.changes_metadata) {
     impl->set_local(local, spec_for(local, decision_.outputs[0]));
-    take_view_strides(impl, 0);
+    take_global_strides(impl, 0);
     return;
   }
   check<SpecMismatch>(local.sizes() == c10::IntArrayRef(impl->spec()->local_shape(mesh_.rank())),
@@ -327,7 +329,19 @@ SpecRef Execution::spec_for(const Tensor& local, const Layout& layout) const {
 /// would differ between ranks where a slice takes all of one shard and a part of the next, or where
 /// a shard has one row only, and with them what contiguous() and reshape() do: an alias here, a
 /// copy there.
-void Execution::find_view_strides() {
+///
+/// NOTE [One memory order on all ranks]: the same for new results where the locals cannot tell.
+bool Execution::has_ambiguous_order() const {
+  if (info_.is_mutating) return false;
+  const bool is_ordered =
+      std::any_of(tensors_.begin(), tensors_.end(),
+                  [](const TensorArgument& t) { return t.spec && !t.tensor.is_contiguous(); });
+  return is_ordered && std::any_of(tensors_.begin(), tensors_.end(), [](const TensorArgument& t) {
+           return t.spec && has_thin_pieces(*t.spec);
+         });
+}
+
+void Execution::find_global_strides() {
   Stack call(stack_->begin() + static_cast<std::ptrdiff_t>(begin_), stack_->end());
   for (auto& argument : call) {
     map_tensors(argument, [](const Tensor& t) {
@@ -341,13 +355,13 @@ void Execution::find_view_strides() {
   }
   for (const auto& result : call) {
     for_each_tensor(result,
-                    [&](const Tensor& view) { view_strides_.push_back(view.strides().vec()); });
+                    [&](const Tensor& view) { global_strides_.push_back(view.strides().vec()); });
   }
 }
 
-void Execution::take_view_strides(ShardTensorImpl* impl, size_t index) const {
-  if (index >= view_strides_.size()) return;
-  impl->set_sizes_and_strides(impl->spec()->global_shape(), view_strides_[index]);
+void Execution::take_global_strides(ShardTensorImpl* impl, size_t index) const {
+  if (index >= global_strides_.size()) return;
+  impl->set_sizes_and_strides(impl->spec()->global_shape(), global_strides_[index]);
 }
 
 Tensor Execution::wrap_result(const Tensor& local, size_t index) {
@@ -363,9 +377,13 @@ Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   }
   const bool is_alias = info_.is_view && !is_copy_;
   const auto spec = spec_for(local, layout);
-  Tensor result = wrap(is_alias ? local : in_common_order(local, *spec), mesh_, spec);
+  const bool has_order = !info_.is_view && index < global_strides_.size();
+  Tensor own = local;
+  if (has_order) own = in_order(local, global_strides_[index]);
+  if (!is_alias && !has_order && has_thin_pieces(*spec)) own = local.contiguous();
+  Tensor result = wrap(own, mesh_, spec);
   auto* impl = impl_of(result);
-  if (is_alias) take_view_strides(impl, index);
+  if (is_alias || has_order) take_global_strides(impl, index);
   if (is_copy_ && info_.is_view) impl->mark_copy(base_version_);
   return result;
 }
@@ -384,14 +402,6 @@ void Execution::wrap_results(const std::vector<IValue>& results) {
 }
 
 }  // namespace
-
-Tensor in_common_order(const Tensor& local, const ShardTensorSpec& spec) {
-  if (!spec.is_shard() || local.is_contiguous()) return local;
-  const auto& pieces = spec.partition();
-  const bool has_thin_ones =
-      std::any_of(pieces.begin(), pieces.end(), [](int64_t size) { return size <= 1; });
-  return has_thin_ones ? local.contiguous() : local;
-}
 
 void dispatch_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto& info = op_info(op);

@@ -4,16 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <shard/spec.h>
 
 namespace shard {
 
 /// The boxed kernel at kDispatchKey for every op that has no typed kernel of its own there.
 void dispatch_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
-
-/// A new local result of `spec` whose order of dims in memory is that of the other ranks: where a
-/// rank has one row only its kernels cannot tell the order, so all of them make it contiguous.
-at::Tensor in_common_order(const at::Tensor& local, const ShardTensorSpec& spec);
 
 }  // namespace shard

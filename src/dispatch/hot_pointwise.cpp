@@ -12,6 +12,7 @@
 #include "dispatch/function_fallback.h"
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
+#include "tensor/memory_order.h"
 
 namespace shard {
 namespace {
@@ -19,8 +20,8 @@ namespace {
 using at::Tensor;
 using c10::DispatchKeySet;
 
-/// Whether all tensor arguments share one spec, neither Partial nor a marked copy; 0-d plain
-/// tensors pass.
+/// Whether all tensor arguments share one spec, neither Partial nor a marked copy, and tell their
+/// order in memory; 0-d plain tensors pass.
 class Alike {
  public:
   void see(const Tensor& tensor) {
@@ -31,7 +32,8 @@ class Alike {
     }
     if (!first_) first_ = impl;
     ok_ &= !impl->spec()->is_partial() && impl->copied_at_version() < 0 &&
-           same(impl->spec(), first_->spec());
+           same(impl->spec(), first_->spec()) &&
+           (impl->is_contiguous() || !has_thin_pieces(*impl->spec()));
   }
   template <class T>
   void see(const T&) {}
@@ -96,7 +98,7 @@ struct Hot<Op, Tensor(Args...)> {
     }
     const at::AutoDispatchBelowADInplaceOrView guard;
     const auto& spec = alike.first().spec();
-    return wrap(in_common_order(Op::call(local(args)...), *spec), alike.first().mesh(), spec);
+    return wrap(Op::call(local(args)...), alike.first().mesh(), spec);
   }
 };
 

@@ -26,22 +26,20 @@ void remember_input(const at::Tensor& output, const SpecRef& spec) {
     node->add_pre_hook(std::make_unique<RememberedSpec>(spec));
 }
 
-SpecRef remembered_spec(const MeshLayout& mesh, c10::IntArrayRef sizes) {
+/// Of a node that remembers an input, but none of these sizes over this mesh, the input was whole
+/// here: a tensor of the gradient's sizes is not meant, even where they are the same on some ranks.
+std::optional<Layout> remembered_layout(const DeviceMesh& mesh, c10::IntArrayRef sizes) {
   const auto node = torch::autograd::get_current_node();
-  if (!node) return nullptr;
+  if (!node) return std::nullopt;
+  std::optional<Layout> layout;
   for (const auto& hook : node->pre_hooks()) {
     const auto* remembered = dynamic_cast<const RememberedSpec*>(hook.get());
-    if (remembered && remembered->spec->global_shape() == sizes &&
-        remembered->spec->mesh() == mesh) {
-      return remembered->spec;
-    }
+    if (!remembered) continue;
+    const auto& spec = *remembered->spec;
+    if (spec.global_shape() == sizes && spec.mesh() == mesh.layout()) return Layout(spec);
+    layout = Layout();
   }
-  return nullptr;
-}
-
-std::optional<Layout> remembered_layout(const DeviceMesh& mesh, c10::IntArrayRef sizes) {
-  const auto spec = remembered_spec(mesh.layout(), sizes);
-  return spec ? std::optional<Layout>(Layout(*spec)) : std::nullopt;
+  return layout;
 }
 
 }  // namespace shard

@@ -10,7 +10,5 @@ namespace shard {
 
 /// Leaves `spec` on the autograd node that made `output` (nothing when there is none).
 void remember_input(const at::Tensor& output, const SpecRef& spec);
-/// The spec over `mesh` left on the node whose backward runs on this thread, if it has these sizes.
-SpecRef remembered_spec(const MeshLayout& mesh, c10::IntArrayRef sizes);
 
 }  // namespace shard

@@ -15,12 +15,9 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "exchange/row_kernels.h"
-#include "tensor/grid.h"
-#include "tensor/impl.h"
 
 namespace shard {
 namespace {
@@ -183,94 +180,10 @@ struct NormalizeGroupsBackward final : Node {
 
 bool needs_graph(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
-bool is_among(const std::vector<int64_t>& dims, const ShardTensorSpec& spec) {
-  return spec.is_shard() && std::find(dims.begin(), dims.end(), spec.shard_dim()) != dims.end();
-}
-
-/// The 1-d mesh over the dims of all levels that `counts` names.
-template <class Counts>
-DeviceMesh mesh_over(const std::vector<Bottom::Level>& levels, const Counts& counts) {
-  std::vector<int64_t> dims;
-  for (const auto& level : levels) {
-    if (!counts(*level.spec)) continue;
-    dims.insert(dims.end(), level.mesh.root_dims().begin(), level.mesh.root_dims().end());
-  }
-  std::sort(dims.begin(), dims.end());
-  return dims.empty() ? DeviceMesh() : levels[0].mesh.root().flattened(dims);
-}
-
 }  // namespace
-
-Bottom::Bottom(const Tensor& x) : local(x), grid_(std::make_unique<const Grid>(Grid::of(x))) {
-  while (is_shard_tensor(local)) {
-    if (spec_of(local)->is_partial()) {
-      local = redistribute(local, dual_spec(spec_of(local)));
-    }
-    levels_.push_back({mesh_of(local), spec_of(local)});
-    local = to_local(local);
-  }
-}
-
-Bottom::~Bottom() = default;
-
-Tensor Bottom::wrapped(Tensor y) const {
-  std::for_each(levels_.rbegin(), levels_.rend(),
-                [&](const Level& level) { y = from_local(y, level.mesh, level.spec); });
-  return y;
-}
-
-DeviceMesh Bottom::mesh_across(const std::vector<int64_t>& dims) const {
-  return mesh_over(levels_, [&](const ShardTensorSpec& spec) { return is_among(dims, spec); });
-}
-
-DeviceMesh Bottom::mesh_beside(const std::vector<int64_t>& dims) const {
-  return mesh_over(levels_, [&](const ShardTensorSpec& spec) {
-    return spec.is_shard() && !is_among(dims, spec);
-  });
-}
-
-std::vector<int64_t> Bottom::counts_across(const std::vector<int64_t>& dims) const {
-  std::vector<int64_t> counts;
-  const DeviceMesh mesh = mesh_across(dims);
-  const bool is_root = mesh.layout() == grid_->mesh.layout();
-  for (int64_t i = 0; i < mesh.size(); ++i) {
-    // A flattened mesh knows its ranks by their places in the root.
-    const Box box = grid_->box(is_root ? i : mesh.layout().world_ranks[static_cast<size_t>(i)]);
-    counts.push_back(1);
-    for (const int64_t dim : dims) counts.back() *= box.size[static_cast<size_t>(dim)];
-  }
-  return counts;
-}
-
-Rows Bottom::own(int64_t dim) const {
-  const Box box = grid_->box(grid_->mesh.rank());
-  const auto d = static_cast<size_t>(dim);
-  return {box.begin[d], box.begin[d] + box.size[d]};
-}
 
 int64_t GroupShape::total() const {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
-Tensor with_whole_channels(const Tensor& x) {
-  Grid target = Grid::of(x);
-  const auto is_cut = [&](int64_t dim) {
-    return std::any_of(target.cuts.begin(), target.cuts.end(),
-                       [&](const Grid::Cut& cut) { return cut.placement.is_shard(dim); });
-  };
-  if (!is_cut(1)) return x;
-  int64_t best = -1;
-  for (int64_t dim = 0; dim < x.dim(); ++dim) {
-    if (x.size(dim) < 2 || is_cut(dim)) continue;
-    if (best < 0 || x.size(dim) >= x.size(best)) best = dim;
-  }
-  for (auto& cut : target.cuts) {
-    if (!cut.placement.is_shard(1)) continue;
-    const auto ranks = static_cast<int64_t>(cut.partition.size());
-    cut.placement = best < 0 ? Replicate() : Shard(best);
-    cut.partition = best < 0 ? Partition{} : even_partition(x.size(best), ranks);
-  }
-  return redistribute(x, target);
 }
 
 Tensor whole(const Tensor& parameter) {

@@ -50,4 +50,17 @@ int64_t HaloPlan::halo_rows(int64_t rank) const {
   return rows;
 }
 
+int64_t BoxPlan::ranks() const {
+  return static_cast<int64_t>(places.empty() ? dims[0].owned.size() : places[0].size());
+}
+
+int64_t BoxPlan::place(size_t dim, int64_t rank) const {
+  return places.empty() ? rank : places[dim][static_cast<size_t>(rank)];
+}
+
+bool BoxPlan::communicates() const {
+  return std::any_of(dims.begin(), dims.end(),
+                     [](const HaloPlan& plan) { return plan.communicates(); });
+}
+
 }  // namespace shard

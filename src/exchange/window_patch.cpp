@@ -3,6 +3,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/where.h>
+#include <shard/bottom.h>
 #include <shard/error.h>
 #include <shard/window_patch.h>
 
@@ -15,14 +16,6 @@ namespace {
 using at::Tensor;
 
 std::atomic<int64_t> concatenation_bytes{1 << 20};
-
-int64_t largest_dim(const Tensor& x, int64_t first) {
-  int64_t best = first;
-  for (int64_t dim = first; dim < x.dim(); ++dim) {
-    if (x.size(dim) > x.size(best)) best = dim;
-  }
-  return best;
-}
 
 /// Without pending sums at the levels of a mesh of several dims that are below: made-up rows have
 /// none, and all places must lie alike.
@@ -52,12 +45,7 @@ ShardedInput window_input(const std::string& op, const Tensor& x, int64_t spatia
       spatial_dims + 1, " or ", spatial_dims + 2,
       " dims (batch, channels, space). Add or remove dims with unsqueeze or flatten.");
   auto input = sharded_input(x);
-  if (!channels_are_local && input.dim == first_spatial - 1) {
-    input.tensor = redistribute(input.tensor,
-                                input.spec->with(Shard(largest_dim(x, first_spatial)), x.sizes()));
-    input.spec = spec_of(input.tensor);
-    input.dim = input.spec->shard_dim();
-  }
+  if (!channels_are_local) input = sharded_input(with_whole_dim(input.tensor, first_spatial - 1));
   if (input.dim >= first_spatial) input.spatial = input.dim - first_spatial;
   return input;
 }
@@ -77,14 +65,13 @@ std::vector<int64_t> with_entry(std::vector<int64_t> list, int64_t index, int64_
   return list;
 }
 
-void check_window(const std::string& op, const ShardedInput& input, const Window& window) {
+void check_window(const std::string& op, int64_t dim, int64_t n, const Window& window) {
   check<SpecMismatch>(
       window.kernel > 0 && window.stride > 0 && window.dilation > 0 && window.padding >= 0, op,
       "got kernel ", window.kernel, ", stride ", window.stride, ", dilation ", window.dilation,
-      ", padding ", window.padding, " along dim ", input.dim,
+      ", padding ", window.padding, " along dim ", dim,
       "; expected positive values and a padding that is not negative. Correct the arguments.");
-  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
-  check<SpecMismatch>(window.output_size(n) > 0, op, "got ", n, " rows along dim ", input.dim,
+  check<SpecMismatch>(window.output_size(n) > 0, op, "got ", n, " rows along dim ", dim,
                       " with padding ", window.padding, "; expected at least ",
                       window.reach() - 2 * window.padding, " (kernel ", window.kernel,
                       ", dilation ", window.dilation, "). Use a smaller kernel or more padding.");
@@ -102,21 +89,18 @@ LocalRows own_rows(const ShardedInput& input) {
   return result;
 }
 
-LocalRows assembled(const Halo& halo, const HaloPlan& plan, const ShardedInput& input,
-                    const Window& window, const WindowPart& part, const at::Scalar& fill) {
-  LocalRows result{{}, window.output_partition(input.spec->partition()), part.out};
+LocalRows window_rows(const ShardedInput& input, const Window& window, const at::Scalar& fill) {
+  const auto& owned = input.spec->partition();
+  const auto parts = window_parts(window, owned);
+  const auto plan = plan_halo(input.dim, owned, parts);
+  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
+  const auto& part = parts[static_cast<size_t>(input.mesh.rank())];
+  LocalRows result{{}, window.output_partition(owned), part.out};
   result.first = part.out.begin * window.stride - window.padding;
   result.is_dummy = part.out.size() == 0;
   result.rows = assemble(halo, plan, input.mesh.rank(), part.before,
                          result.is_dummy ? window.reach() : part.after, fill);
   return result;
-}
-
-LocalRows window_rows(const ShardedInput& input, const Window& window, const at::Scalar& fill) {
-  const auto parts = window_parts(window, input.spec->partition());
-  const auto plan = plan_halo(input.dim, input.spec->partition(), parts);
-  const auto halo = exchange_halo(to_local(input.tensor), plan, input.mesh);
-  return assembled(halo, plan, input, window, parts[static_cast<size_t>(input.mesh.rank())], fill);
 }
 
 Tensor on_rows(const Tensor& rows, int64_t dim, const std::function<Tensor(const Tensor&)>& op) {
@@ -147,15 +131,14 @@ Maxima larger(const Maxima& a, const Maxima& b) {
   return {at::where(takes_b, b.values, a.values), at::where(takes_b, b.indices, a.indices)};
 }
 
-Tensor global_indices(const Tensor& indices, const ShardedInput& input, int64_t rows,
+Tensor global_indices(const Tensor& indices, const Tensor& whole, int64_t dim, int64_t rows,
                       const std::function<Tensor(const Tensor&)>& global_row) {
   int64_t inner = 1;
-  for (int64_t dim = input.dim + 1; dim < input.tensor.dim(); ++dim)
-    inner *= input.tensor.size(dim);
-  const int64_t n = input.spec->global_shape()[static_cast<size_t>(input.dim)];
+  for (int64_t d = dim + 1; d < whole.dim(); ++d) inner *= whole.size(d);
   const Tensor in_rows = at::div(indices, inner, "floor");
   const Tensor row = global_row(in_rows.remainder(rows));
-  return (at::div(in_rows, rows, "floor") * n + row) * inner + indices.remainder(inner);
+  return (at::div(in_rows, rows, "floor") * whole.size(dim) + row) * inner +
+         indices.remainder(inner);
 }
 
 int64_t concatenation_limit() { return concatenation_bytes.load(std::memory_order_relaxed); }

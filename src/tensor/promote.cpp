@@ -124,10 +124,13 @@ bool needs_graph(const Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.requires_grad();
 }
 
-/// A Replicate ShardTensor is used through its local tensor, other plain ones as they are.
-Tensor plain_weight(const Tensor& weight) {
-  if (!weight.defined() || !impl_of(weight)) return weight;
-  return to_local(redistribute(weight, spec_of(weight)->replicated()));
+/// A ShardTensor is used through the plain tensor below its levels, replicated; plain ones as they
+/// are.
+Tensor plain_weight(Tensor weight) {
+  while (weight.defined() && impl_of(weight)) {
+    weight = to_local(redistribute(weight, spec_of(weight)->replicated()));
+  }
+  return weight;
 }
 
 }  // namespace

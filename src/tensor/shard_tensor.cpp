@@ -2,6 +2,7 @@
 #include <ATen/core/Formatting.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <shard/primitives.h>
 #include <shard/tensor.h>
@@ -10,6 +11,7 @@
 
 #include "tensor/grid.h"
 #include "tensor/impl.h"
+#include "tensor/memory_order.h"
 
 namespace shard {
 namespace {
@@ -33,6 +35,7 @@ std::vector<Partition> partition_of_the_shard(const Placements& placements, Part
 struct Description {
   std::string dtype = "undefined";
   Shape sizes;
+  Shape strides;
   bool defined() const { return dtype != "undefined"; }
 };
 
@@ -41,6 +44,7 @@ std::string encode(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   text << static_cast<int>(tensor.scalar_type());
   for (const int64_t size : tensor.sizes()) text << ' ' << size;
+  for (const int64_t stride : tensor.strides()) text << ' ' << stride;
   return text.str();
 }
 
@@ -48,8 +52,12 @@ Description decode(const std::string& text) {
   Description result;
   std::istringstream stream(text);
   stream >> result.dtype;
-  int64_t size = 0;
-  while (stream >> size) result.sizes.push_back(size);
+  int64_t number = 0;
+  while (stream >> number) result.sizes.push_back(number);
+  const auto ndim = result.sizes.size() / 2;
+  result.strides.assign(result.sizes.begin() + static_cast<std::ptrdiff_t>(ndim),
+                        result.sizes.end());
+  result.sizes.resize(ndim);
   return result;
 }
 
@@ -133,6 +141,14 @@ void check_defined(const char* where, const Tensor& tensor) {
   check<SpecMismatch>(tensor.defined() && !impl_of(tensor), where, "got ",
                       tensor.defined() ? "a ShardTensor" : "an undefined tensor",
                       "; expected a plain tensor.");
+}
+
+/// A new local part of `grid` in the memory order of a tensor with `strides`, wrapped.
+Tensor empty_in_order(const Grid& grid, const Shape& strides, at::TensorOptions options) {
+  const Shape sizes = grid.box(grid.mesh.rank()).size;
+  Tensor result = wrap(at::empty_strided(sizes, strides_in_order(sizes, strides), options), grid);
+  set_order(result, strides);
+  return result;
 }
 
 std::vector<Tensor> pieces_on_source(const Tensor& tensor, const Grid& grid) {
@@ -260,11 +276,12 @@ Tensor scatter_tensor(const Tensor& tensor, int source, const DeviceMesh& mesh,
                       " passed an undefined tensor; expected the tensor to cut.");
   const Grid grid = Grid::make(mesh, placements, description.sizes, partitions);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  Tensor local = at::empty(grid.box(mesh.rank()).size,
-                           at::TensorOptions(scalar_type(description)).device(mesh.device()));
+  const Tensor result = empty_in_order(
+      grid, description.strides, at::TensorOptions(scalar_type(description)).device(mesh.device()));
+  Tensor local = innermost(result);
   mesh.comm().scatter_v(is_source ? pieces_on_source(tensor, grid) : std::vector<Tensor>{}, local,
                         source);
-  return wrap(local, grid);
+  return result;
 }
 
 Tensor from_local(const Tensor& local, const DeviceMesh& mesh, const Placements& placements,

@@ -104,14 +104,6 @@ TEST(Refusals, FunctionPatchesOfViewOps) {
                   {"view op aten::t", "rule"});
 }
 
-TEST(Refusals, RandomNumbersOnShardsAreNotYetSupported) {
-  run_ranks(2, [](World& world) {
-    const auto x = rows(world);
-    message_of<MissingShardPatch>([&] { torch::dropout(x, 0.5, true); });
-    EXPECT_TRUE(torch::dropout(x, 0.5, false).is_same(x));
-  });
-}
-
 TEST(Promotion, CanBeDisabled) {
   run_ranks(1, [](World& world) {
     const auto x = scatter_tensor(torch::ones({6, 4}), 0, world.mesh(), {Shard(0)});

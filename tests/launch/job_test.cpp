@@ -99,6 +99,24 @@ TEST_F(MpiJob, EndsWhenARankDies) {
   EXPECT_THAT(job.output, HasSubstr("last calls of rank 0:\n  call 1: barrier on 'world'"));
 }
 
+/// Ends within ten seconds of what a job takes that ends well.
+void expect_prompt_failure(const Finished& job, const Finished& good) {
+  EXPECT_NE(job.code, 0) << job.output;
+  EXPECT_LT(job.elapsed.count(), 10 + 2 * good.elapsed.count()) << job.output;
+}
+
+TEST_F(MpiJob, EndsWhenARankIsGoneBeforeItsGroupFirstMeets) {
+  const Finished good = run_mpi(4, program("RanksEndAtTheirOwnTime"));
+  EXPECT_EQ(good.code, 0) << good.output;
+  const Finished exits = run_mpi(4, program("OneRankExitsBeforeItsPairMeets"));
+  expect_prompt_failure(exits, good);
+  const Finished throws = run_mpi(4, program("OneRankThrowsBeforeItsPairMeets"));
+  expect_prompt_failure(throws, good);
+  for (const char* rank : {"0", "2", "3"}) {
+    EXPECT_THAT(throws.output, HasSubstr(c10::str("<rank ", rank, " raised PeerFailed>")));
+  }
+}
+
 TEST_F(MpiJob, PrintsTheLastCallsWhenAsked) {
   const Finished job = run_mpi(2, program("IsAskedForItsLastCalls"));
   EXPECT_EQ(job.code, 0) << job.output;

@@ -13,6 +13,8 @@
 #include <iostream>
 #include <thread>
 
+#include "support/device.h"
+
 namespace shard::testing {
 namespace {
 
@@ -20,7 +22,9 @@ namespace {
 /// exits.
 [[noreturn]] void run_job(const RankFunction& body) {
   const char* program = "job";
-  const int code = launch(1, const_cast<char**>(&program), [&](World& world) {
+  LaunchOptions options;
+  options.device = device_under_test();
+  const auto on_rank = [&](World& world) {
     try {
       body(world);
     } catch (const PeerFailed&) {
@@ -33,13 +37,18 @@ namespace {
       std::cerr << "<rank " + std::to_string(world.rank()) + " raised CommTimeout>\n";
       throw;
     }
-  });
+  };
+  const int code = launch(1, const_cast<char**>(&program), on_rank, options);
   std::cerr << "<launch returned " + std::to_string(code) + ">\n";
   std::exit(code);
 }
 
+torch::Tensor ones(const World& world, int64_t count) {
+  return torch::ones({count}, world.device());
+}
+
 void reduce(World& world, int64_t count) {
-  torch::Tensor tensor = torch::ones({count});
+  torch::Tensor tensor = ones(world, count);
   world.comm().all_reduce(tensor);
 }
 
@@ -76,7 +85,7 @@ TEST(Job, DISABLED_SizesDiffer) {
 
 TEST(Job, DISABLED_RootsDiffer) {
   run_job([](World& world) {
-    torch::Tensor tensor = torch::ones({5});
+    torch::Tensor tensor = ones(world, 5);
     world.comm().broadcast(tensor, world.rank() == 1 ? 1 : 0);
     world.comm().barrier();
   });
@@ -84,7 +93,7 @@ TEST(Job, DISABLED_RootsDiffer) {
 
 TEST(Job, DISABLED_KindsDiffer) {
   run_job([](World& world) {
-    torch::Tensor tensor = torch::ones({5});
+    torch::Tensor tensor = ones(world, 5);
     if (world.rank() == 1) {
       world.comm().exchange({}, {{0, tensor}});
     } else {
@@ -107,6 +116,26 @@ TEST(Job, DISABLED_OneRankDies) {
   });
 }
 
+/// Two pairs; what rank 1 does instead of meeting rank 0 for the first time.
+template <class Instead>
+[[noreturn]] void run_pairs(const Instead& instead) {
+  run_job([&](World& world) {
+    const Communicator pair = world.comm().split(world.rank() / 2, 0, "pair");
+    if (world.rank() == 1) instead();
+    torch::Tensor tensor = ones(world, 100000);
+    pair.all_reduce(tensor);
+    world.comm().barrier();
+  });
+}
+
+TEST(Job, DISABLED_OneRankExitsBeforeItsPairMeets) {
+  run_pairs([] { std::_Exit(0); });
+}
+
+TEST(Job, DISABLED_OneRankThrowsBeforeItsPairMeets) {
+  run_pairs([] { throw std::runtime_error("boom"); });
+}
+
 /// Asks for the report itself, as `kill -USR1` would.
 TEST(Job, DISABLED_IsAskedForItsLastCalls) {
   run_job([](World& world) {
@@ -124,7 +153,7 @@ TEST(Job, DISABLED_RanksEndAtTheirOwnTime) {
   run_job([](World& world) {
     const Communicator pair = world.comm().split(world.rank() / 2, 0, "pair");
     if (world.rank() >= 2) return;
-    torch::Tensor tensor = torch::ones({100000});
+    torch::Tensor tensor = ones(world, 100000);
     for (int i = 0; i < 20; ++i) pair.all_reduce(tensor);
   });
 }

@@ -4,6 +4,7 @@
 #include <shard/launch.h>
 
 #include "mpi_world.h"
+#include "support/box_cases.h"
 #include "support/halo_cases.h"
 #include "support/redistribute_cases.h"
 
@@ -36,6 +37,11 @@ TEST(HaloExchangeOnMpiRanks, AnyRowsToAnyRankAndBack) {
     expect_wanted_rows(halo, mesh);
     expect_exact_adjoint(halo, mesh);
   }
+}
+
+TEST(BoxExchangeOnMpiRanks, AnyBoxToAnyRankAndBack) {
+  expect_boxes(mesh_of({{"a", 2}, {"b", -1}}), 4, 20);
+  expect_boxes(mesh_of({{"a", -1}, {"b", 1}, {"c", 2}}), 5, 20);
 }
 
 }  // namespace

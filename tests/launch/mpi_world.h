@@ -7,12 +7,12 @@
 #include <shard/launch.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 
 #include "comm/mpi_session.h"
 #include "runtime/rank_device.h"
+#include "support/device.h"
 
 namespace shard::testing {
 
@@ -35,7 +35,7 @@ class MpiEnvironment : public ::testing::Environment {
   void SetUp() override {
     session_ = start_mpi(std::chrono::seconds(60));
     world_ = Communicator(session_->world(), "world");
-    const c10::Device device = device_of_process_rank(asked_device(), *session_->world());
+    const c10::Device device = device_of_process_rank(device_under_test(), *session_->world());
     job_ = std::make_unique<World>(Communicator(backend_for(session_->world(), device), "world"),
                                    Launcher::Mpi, device);
     if (world_.rank() == 0) return;
@@ -53,12 +53,6 @@ class MpiEnvironment : public ::testing::Environment {
   World& job() const { return *job_; }
 
  private:
-  /// SHARD_TEST_DEVICE=cuda: networks and samples run on GPUs.
-  static c10::Device asked_device() {
-    const char* device = std::getenv("SHARD_TEST_DEVICE");
-    return device == nullptr ? c10::Device(c10::kCPU) : c10::Device(device);
-  }
-
   std::unique_ptr<MpiSession> session_;
   Communicator world_;
   std::unique_ptr<World> job_;

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["base", "io", "comm", "mesh", "tensor", "exchange", "dispatch", "patching", "patches", "runtime", "parallel",
-          "stencil", "fem", "testing"]
+LAYERS = ["base", "io", "search", "comm", "mesh", "tensor", "random", "exchange", "dispatch", "patching", "patches", "runtime",
+          "parallel", "stencil", "fem", "testing"]
 HEADERS_WITHOUT_SOURCE = {"error": "base", "communicator": "comm", "patch": "dispatch", "patch_kernel": "dispatch",
-                          "process_group": "comm"}
+                          "process_group": "comm", "points": "patches"}
 UMBRELLAS = {"shard"}  # headers that only include others: for users, not for the library
 APART = {"io"}  # a library of its own, which libshard does not link
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<shard/([^>]+)\.h>|"([^"]+)")')

@@ -8,17 +8,7 @@
 namespace shard::testing::edge_cases {
 namespace {
 
-namespace F = torch::nn::functional;
 using at::Tensor;
-
-Sample transposed(const std::string& name, int64_t kernel, int64_t stride, int64_t padding,
-                  int64_t output_padding = 0) {
-  return {name,
-          {sharded(d({1, 4, 9, 5}), 2), weight(d({4, 3, kernel, kernel}))},
-          [=](const Tensors& t) {
-            return at::conv_transpose2d(t[0], t[1], {}, stride, padding, output_padding);
-          }};
-}
 
 /// Queries, keys and values cut along the sequence; `keys`: how many of them.
 Sample attention(const std::string& name,
@@ -36,47 +26,16 @@ std::vector<Sample> samples() {
   using at::scaled_dot_product_attention;
   const Check once{.double_backward = false};
   return {
-      transposed("transposed_k2_s2", 2, 2, 0),
-      transposed("transposed_k3_s1_p1", 3, 1, 1),
-      transposed("transposed_k4_s2_p1", 4, 2, 1),
-      transposed("transposed_k3_s2_p1_op1", 3, 2, 1, 1),
-      of(
-          "max_pool_with_indices", d({1, 2, 9, 6}), 2,
-          [](const Tensor& t) { return std::get<1>(at::max_pool2d_with_indices(t, 2)); }, once),
-      of("adaptive_average_pool", d({1, 2, 9, 6}), 2,
-         [](const Tensor& t) {
-           return at::adaptive_avg_pool2d(t, {4, 4});
-         }),
-      of("bicubic", d({1, 2, 9, 6}), 2,
-         [](const Tensor& t) {
-           return F::interpolate(t, F::InterpolateFuncOptions()
-                                        .scale_factor(std::vector<double>{2, 2})
-                                        .mode(torch::kBicubic)
-                                        .align_corners(false));
-         }),
       of("mask", d({9, 3}), 0, [](const Tensor& t) { return t.index({t > 0}); }),
       of("masked_select", d({9, 3}), 0, [](const Tensor& t) { return t.masked_select(t > 0); }),
       of(
           "nonzero", d({9, 3}), 0, [](const Tensor& t) { return (t > 0).nonzero(); }, once),
-      of("unfold", d({1, 2, 9, 6}), 2,
-         [](const Tensor& t) {
-           return at::im2col(t, {3, 3}, {1, 1}, {1, 1}, {1, 1});
-         }),
       of("repeat", d({2, 9, 3}), 1,
          [](const Tensor& t) {
            return t.repeat({1, 2, 1});
          }),
       of("tril", d({9, 9}), 0, [](const Tensor& t) { return t.tril(); }),
       of("triu_of_sharded_columns", d({9, 9}), 1, [](const Tensor& t) { return t.triu(1); }),
-      of("pixel_shuffle", d({1, 8, 7, 3}), 2,
-         [](const Tensor& t) { return at::pixel_shuffle(t, 2); }),
-      {"embedding_of_sharded_tokens",
-       {weight(d({7, 3})), constant(torch::randint(0, 7, {2, 16}), 1)},
-       [](const Tensors& t) { return at::embedding(t[0], t[1]); }},
-      of("fourier_of_another_dim", d({9, 8}), 0,
-         [](const Tensor& t) { return at::fft_rfft(t, {}, 1).abs(); }),
-      of("fourier_of_the_sharded_dim", d({9, 8}), 0,
-         [](const Tensor& t) { return at::fft_rfft(t, {}, 0).abs(); }),
       attention("attention",
                 [](auto& q, auto& k, auto& v) { return scaled_dot_product_attention(q, k, v); }),
       attention("causal_attention",

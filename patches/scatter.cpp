@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathering and scattering by an index a element. Along the cut dim the shard moves to another dim
+// first, unless the index is one number a row, spread over the other dims (as expand() makes it, or
+// there are no others): then whole rows travel between their owners and those that name them.
+#include <shard/patch.h>
+#include <shard/route.h>
+
+#include <algorithm>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+/// Whether all elements of a row of `index` along `dim` are one: told by strides, which are the
+/// same on every rank.
+bool names_rows(const TensorArgument& index, int64_t dim) {
+  for (int64_t d = 0; d < index.ndim(); ++d) {
+    if (d != dim && index.sizes()[static_cast<size_t>(d)] != 1 && index.tensor.stride(d) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Alike but for `dim`.
+bool are_alike(c10::IntArrayRef a, c10::IntArrayRef b, int64_t dim) {
+  if (a.size() != b.size()) return false;
+  for (size_t d = 0; d < a.size(); ++d) {
+    if (static_cast<int64_t>(d) != dim && a[d] != b[d]) return false;
+  }
+  return true;
+}
+
+/// The number of every row, plain.
+Tensor row_numbers(const Tensor& index, int64_t dim) {
+  Tensor list = index;
+  for (int64_t d = index.dim() - 1; d >= 0; --d) {
+    if (d != dim) list = list.narrow(d, 0, 1).squeeze(d);
+  }
+  return plain_numbers(list);
+}
+
+Layout even_layout(const OpCall& call, int64_t dim, const TensorArgument& tensor) {
+  return {Shard(dim), even_partition(tensor.sizes()[static_cast<size_t>(dim)], call.mesh().size())};
+}
+
+/// The same boundaries over `n` rows: later ones are cut off, the last piece takes what remains.
+Partition fitted(const Partition& partition, int64_t n) {
+  Partition result;
+  int64_t begin = 0;
+  int64_t boundary = 0;
+  for (size_t i = 0; i < partition.size(); ++i) {
+    boundary += partition[i];
+    const int64_t end = i + 1 == partition.size() ? n : std::min(boundary, n);
+    result.push_back(end - begin);
+    begin = end;
+  }
+  return result;
+}
+
+/// Element by element, every line along `dim` whole on a rank. An index may have fewer rows along
+/// the other dims: they lie where self's first rows lie.
+Decision by_lines(const OpCall& call, bool result_is_like_index) {
+  const auto sizes = call.tensor(0).sizes();
+  const int64_t ndim = call.tensor(0).ndim();
+  const int64_t along = call.dim(1, ndim);
+  Layout cut;
+  for (const auto& argument : call.tensors()) {
+    if (argument.is_shard() && argument.ndim() == ndim && !cut.is_shard()) cut = argument.layout();
+  }
+  if (cut.is_shard() && cut.dim() == along) cut = cut_elsewhere(call, sizes, {along});
+  const auto layout_of = [&](const TensorArgument& argument) {
+    if (!cut.is_shard() || argument.ndim() != ndim) return Layout();
+    const int64_t n = argument.sizes()[static_cast<size_t>(cut.dim())];
+    return Layout(cut.placement, fitted(cut.partition, n));
+  };
+  Decision decision;
+  for (const auto& argument : call.tensors()) decision.inputs.push_back(layout_of(argument));
+  decision.outputs.push_back(layout_of(call.tensor(result_is_like_index ? 1 : 0)));
+  return decision;
+}
+std::optional<Decision> scatter_by_lines(const OpCall& call) { return by_lines(call, false); }
+
+// gather(self, dim, index, ...)
+std::optional<Decision> gather(const OpCall& call) {
+  const auto& self = call.tensor(0);
+  const auto& index = call.tensor(1);
+  const int64_t dim = call.dim(1, self.ndim());
+  Decision decision;
+  if (!self.is_shard() && index.is_shard() && index.shard_dim() == dim) {
+    decision.inputs = {Layout(), index.layout()};
+    decision.outputs.push_back(index.layout());
+    return decision;
+  }
+  const bool rows_travel = self.is_shard() && self.shard_dim() == dim && index.ndim() > 0 &&
+                           names_rows(index, dim) && are_alike(self.sizes(), index.sizes(), dim) &&
+                           index.tensor.numel() > 0;
+  if (!rows_travel) return by_lines(call, true);
+  const Layout cut =
+      index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
+  decision.inputs = {self.layout(), cut};
+  decision.outputs.push_back(cut);
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [dim, owned = self.layout().partition, name = call.name(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const RowRoute route(name, row_numbers(arguments[2].toTensor(), dim), owned, mesh);
+    return std::vector<IValue>{route.fetch(arguments[0].toTensor(), dim)};
+  };
+  return decision;
+}
+
+/// How an op (self, dim, index, src, ...) writes the values delivered for `rows` of `self`.
+using Write = void (*)(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery,
+                       c10::ArrayRef<IValue> arguments);
+
+void add(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery, c10::ArrayRef<IValue>) {
+  self.index_add_(dim, delivery.rows, delivery.values);
+}
+void copy(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery, c10::ArrayRef<IValue>) {
+  self.index_copy_(dim, delivery.rows, delivery.values);
+}
+/// The reductions' names are those of index_reduce, but for the sum.
+void reduce(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery,
+            c10::ArrayRef<IValue> arguments) {
+  const auto how = arguments[4].toStringView();
+  const bool includes_self = arguments[5].toBool();
+  if (how != "sum") {
+    self.index_reduce_(dim, delivery.rows, delivery.values, how, includes_self);
+    return;
+  }
+  if (!includes_self) self.index_fill_(dim, delivery.rows, 0);
+  self.index_add_(dim, delivery.rows, delivery.values);
+}
+
+Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
+  return [=](const OpCall& call) -> std::optional<Decision> {
+    const auto& self = call.tensor(0);
+    const auto& index = call.tensor(1);
+    const auto& source = call.tensor(2);
+    const int64_t dim = call.dim(1, self.ndim());
+    const bool is_cut = self.is_shard() ? self.shard_dim() == dim
+                                        : index.shard_dim() == dim || source.shard_dim() == dim;
+    const bool rows_travel = is_cut && index.ndim() > 0 && names_rows(index, dim) &&
+                             are_alike(self.sizes(), index.sizes(), dim) &&
+                             index.sizes() == source.sizes() && index.tensor.numel() > 0;
+    if (!rows_travel) return by_lines(call, false);
+    const Layout rows = self.is_shard() ? self.layout() : even_layout(call, dim, self);
+    const Layout cut = index.shard_dim() == dim    ? index.layout()
+                       : source.shard_dim() == dim ? source.layout()
+                                                   : even_layout(call, dim, index);
+    Decision decision;
+    decision.inputs = {rows, cut, cut};
+    decision.outputs.push_back(rows);
+    if (call.mesh().size() == 1) return decision;
+    decision.local = [=, name = call.name(), mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+      const Tensor list = row_numbers(arguments[2].toTensor(), dim);
+      const RowRoute route(name, list, rows.partition, mesh, repeats);
+      const auto delivery = route.deliver(arguments[3].toTensor(), dim);
+      Tensor written = arguments[0].toTensor();
+      if (!is_in_place) written = written.clone();
+      write(written, dim, delivery, arguments);
+      return std::vector<IValue>{written};
+    };
+    return decision;
+  };
+}
+
+}  // namespace
+
+SHARD_PATCH(scatter) {
+  const char* const note =
+      "along the dim itself: rows travel where the index is one number a row (expanded), else one "
+      "all-to-all to another dim";
+  patch.remembering_rule("aten::gather", gather).shards("any dim").notes(note);
+  const auto add_scatter = [&](const std::string& op, const std::string& overload, Write write,
+                               RowRoute::Repeats repeats) {
+    patch.rule(op + overload, scatter(write, repeats, false)).shards("any dim").notes(note);
+    patch.rule(op + "_" + overload, scatter(write, repeats, true)).shards("any dim").notes(note);
+  };
+  add_scatter("aten::scatter_add", "", add, RowRoute::Repeats::Once);
+  add_scatter("aten::scatter", ".src", copy, RowRoute::Repeats::Each);
+  add_scatter("aten::scatter_reduce", ".two", reduce, RowRoute::Repeats::Each);
+  for (const char* op :
+       {"aten::scatter.value", "aten::scatter_.value", "aten::scatter.reduce",
+        "aten::scatter_.reduce", "aten::scatter.value_reduce", "aten::scatter_.value_reduce"}) {
+    patch.rule(op, scatter_by_lines)
+        .shards("any dim")
+        .notes("along the dim itself: to another dim");
+  }
+}
+
+}  // namespace shard
