@@ -4,6 +4,13 @@
 find_package(Threads REQUIRED)
 set(SHARD_LIBTORCH "$ENV{SHARD_LIBTORCH}" CACHE PATH "An existing LibTorch (empty: the one in .deps)")
 set(LibTorch_DEFAULT_DIR "${PROJECT_SOURCE_DIR}/.deps/libtorch")
+if(SKBUILD AND NOT SHARD_LIBTORCH) # a wheel is built against the torch of its Python
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" -c
+            "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE LibTorch_DEFAULT_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
 find_package(LibTorch REQUIRED)
 
 if(NOT SHARD_WITH_MPI STREQUAL "OFF")

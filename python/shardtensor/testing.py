@@ -35,7 +35,7 @@ def _run(module, inputs, check_grads):
     output = module(*leaves)
     if not check_grads:
         return _whole(output), []
-    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).reshape(output.shape)
+    weights = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)
     parameters = [p for p in module.parameters() if p.requires_grad] if hasattr(module, "parameters") else []
     wanted = [x for x in leaves if _is_inexact(x)] + parameters
     gradients = torch.autograd.grad((output * weights).sum(), wanted, allow_unused=True)
