@@ -7,19 +7,21 @@ JOBS ?= $(shell awk -v cores="$$(nproc)" '/MemAvailable/ { n = int($$2 / 1500000
           print (n < 1) ? 1 : (n < cores) ? n : cores }' /proc/meminfo)
 # Arguments of the program that `make run`, `make test` and `make mpirun` start.
 ARGS ?=
+# Options of scripts/bootstrap.sh.
+BOOTSTRAP ?=
 N ?= 2
 APP ?= $(BUILD)/bin/global_field
 CMAKE_BUILD = cmake --build $(BUILD) --parallel $(JOBS) --target
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap configure run test bench conformance gpu-test mpirun tidy format
+.PHONY: help bootstrap configure run test bench conformance op-db gpu-test mpirun tidy format
 
 help: ## this list
 	@echo "make TARGET; JOBS=n limits parallel work, BUILD=folder builds elsewhere"
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
 
 bootstrap: ## install what is missing: Debian packages, LibTorch, sample data
-	@scripts/bootstrap.sh
+	@scripts/bootstrap.sh $(BOOTSTRAP)
 
 configure: bootstrap
 	@scripts/configure.sh $(BUILD)
@@ -29,6 +31,7 @@ run: configure ## train on the real global field: the main example (ARGS="--help
 	@$(CMAKE_BUILD) global_field
 	$(BUILD)/bin/global_field $(ARGS)
 
+test op-db: BOOTSTRAP = --python
 test: configure ## build everything and run all tests (ARGS="-R comm" selects)
 	@echo "[build] everything, tests included ..." >&2
 	@$(CMAKE_BUILD) all
@@ -43,6 +46,11 @@ conformance: configure ## every op sample on every mesh and split
 	@echo "[build] conformance tests ..." >&2
 	@$(CMAKE_BUILD) all
 	@SHARD_CONFORMANCE=full ctest --test-dir $(BUILD) --output-on-failure --label-regex conformance --no-tests=error $(ARGS)
+
+op-db: configure ## every op of PyTorch's op database on ShardTensors (writes docs/ops.md; ARGS="--only sum" selects)
+	@echo "[build] the Python module ..." >&2
+	@$(CMAKE_BUILD) shard_python
+	@scripts/python.sh $(BUILD) tests/python/op_db/runner.py --jobs $(JOBS) $(or $(ARGS),--docs docs/ops.md --update tests/python/op_db/baseline.json)
 
 gpu-test: bootstrap ## the tests that need a GPU (SKIP where there is none)
 	@scripts/gpu_test.sh $(JOBS)

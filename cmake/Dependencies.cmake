@@ -4,6 +4,13 @@
 find_package(Threads REQUIRED)
 set(SHARD_LIBTORCH "$ENV{SHARD_LIBTORCH}" CACHE PATH "An existing LibTorch (empty: the one in .deps)")
 set(LibTorch_DEFAULT_DIR "${PROJECT_SOURCE_DIR}/.deps/libtorch")
+if(SKBUILD AND NOT SHARD_LIBTORCH) # a wheel is built against the torch of its Python
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" -c
+            "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE LibTorch_DEFAULT_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
 find_package(LibTorch REQUIRED)
 
 if(NOT SHARD_WITH_MPI STREQUAL "OFF")
@@ -34,3 +41,11 @@ if(TARGET LibTorch::cuda AND NOT SHARD_WITH_CUDA STREQUAL "OFF")
   endif()
 endif()
 shard_decide(CUDA ${cuda_found} "the CUDA toolkit, cuDNN, NCCL and a LibTorch built with CUDA")
+
+# The Python module must be built for the Python that this LibTorch was built for.
+set(python_found OFF)
+if(LibTorch_PYTHON_VERSION AND NOT SHARD_WITH_PYTHON STREQUAL "OFF")
+  find_package(Python3 ${LibTorch_PYTHON_VERSION} EXACT QUIET COMPONENTS Interpreter Development.Module)
+  set(python_found ${Python3_FOUND})
+endif()
+shard_decide(PYTHON "${python_found}" "Python ${LibTorch_PYTHON_VERSION} with headers and a LibTorch that Python can import")

@@ -7,7 +7,8 @@
 #
 #   LibTorch::cpu    libtorch_cpu and libc10: all that libshard needs
 #   LibTorch::cuda   libtorch_cuda and libc10_cuda, when this LibTorch has them
-#   LibTorch_ROOT_DIR, LibTorch_VERSION
+#   LibTorch::python libtorch_python, when this LibTorch is an importable Python package
+#   LibTorch_ROOT_DIR, LibTorch_VERSION, LibTorch_PYTHON_VERSION (of that package, else empty)
 
 set(_libtorch_hint "${LibTorch_DEFAULT_DIR}")
 if(SHARD_LIBTORCH)
@@ -64,5 +65,11 @@ if(LibTorch_FOUND)
   _libtorch_target(cpu torch_cpu c10)
   if(EXISTS "${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so")
     _libtorch_target(cuda torch_cuda c10_cuda)
+  endif()
+  file(GLOB _libtorch_module "${LibTorch_ROOT_DIR}/_C.cpython-*.so")
+  set(LibTorch_PYTHON_VERSION "")
+  if(_libtorch_module MATCHES "cpython-3([0-9]+)-" AND EXISTS "${LibTorch_ROOT_DIR}/lib/libtorch_python.so")
+    set(LibTorch_PYTHON_VERSION "3.${CMAKE_MATCH_1}")
+    _libtorch_target(python torch_python torch_cpu c10)
   endif()
 endif()

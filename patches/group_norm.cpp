@@ -86,7 +86,8 @@ Tensor over_own_groups(const Tensor& x, const Arguments& arguments) {
   }
   Tensor local = to_local(x);
   if (made_up > 0) local = at::cat({local, fill_rows(local, 1, made_up)}, 1);
-  const Tensor y = run(local, (channels + made_up) / channels_per_group, own, arguments.eps);
+  const double eps = made_up > 0 ? 1 : arguments.eps;  // a negative one would make it NaN
+  const Tensor y = run(local, (channels + made_up) / channels_per_group, own, eps);
   return from_local(made_up > 0 ? y.narrow(1, 0, 0) : y, mesh_of(x), spec);
 }
 

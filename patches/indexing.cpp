@@ -180,6 +180,41 @@ std::optional<Decision> take(const OpCall& call) {
   return decision;
 }
 
+/// put(self, index, source, accumulate): flat indices, of which every rank writes those in its
+/// part.
+std::optional<Decision> put(const OpCall& call) {
+  const auto& self = call.tensor(0);
+  const Layout layout = self.is_partial() ? Layout() : self.layout();
+  Decision decision;
+  decision.inputs.resize(3);
+  decision.inputs[0] = layout;
+  decision.outputs.push_back(layout);
+  if (!layout.is_shard()) return decision;
+  const auto sizes = self.sizes();
+  const auto dim = static_cast<size_t>(layout.dim());
+  const int64_t inner = c10::multiply_integers(sizes.slice(dim + 1));
+  const int64_t n = sizes[dim];
+  const int64_t rank = call.mesh().rank();
+  const int64_t offset = offset_of(layout.partition, rank);
+  const int64_t rows = layout.partition[static_cast<size_t>(rank)];
+  decision.local = [=, numel = self.tensor.numel(),
+                    writes = self.is_written](c10::ArrayRef<IValue> arguments) {
+    Tensor local = arguments[0].toTensor();
+    if (!writes) local = local.clone();
+    if (rows == 0) return std::vector<IValue>{local};
+    Tensor index = arguments[1].toTensor().reshape(-1);
+    index = at::where(index.lt(0), index + numel, index);
+    const Tensor row = index.div(inner, "floor").remainder(n) - offset;
+    const Tensor is_mine = row.ge(0).logical_and(row.lt(rows));
+    const Tensor own =
+        (index.div(n * inner, "floor") * rows + row) * inner + index.remainder(inner);
+    local.put_(own.masked_select(is_mine),
+               arguments[2].toTensor().reshape(-1).masked_select(is_mine), arguments[3].toBool());
+    return std::vector<IValue>{local};
+  };
+  return decision;
+}
+
 }  // namespace
 
 SHARD_PATCH(indexing) {
@@ -190,6 +225,7 @@ SHARD_PATCH(indexing) {
     patch.rule(op, index_put_in_place).shards("any dim").notes("masks are refused");
   }
   patch.rule("aten::take", take).shards("the index");
+  for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");
 }
 
 }  // namespace shard

@@ -27,6 +27,15 @@ std::optional<Decision> add_number(const OpCall& call) {
   return decision;
 }
 
+std::optional<Decision> is_in(const OpCall& call) {
+  const Layout layout = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.inputs.emplace_back();
+  decision.outputs.push_back(layout);
+  return decision;
+}
+
 }  // namespace
 
 SHARD_PATCH(pointwise) {
@@ -34,7 +43,7 @@ SHARD_PATCH(pointwise) {
     patch.rule(op, add_number).shards("any dim");
   }
   add(patch, Linearity::Unary,
-      {"clone", "neg", "neg_", "_to_copy", "positive", "real", "conj_physical"});
+      {"clone", "neg", "neg_", "_to_copy", "positive", "real", "conj_physical", "_conj_physical"});
   add(patch, Linearity::Additive,
       {"add.Tensor", "add_.Tensor", "add.out", "sub.Tensor", "sub_.Tensor", "sub.out", "copy_"});
   add(patch, Linearity::Product,
@@ -124,6 +133,12 @@ SHARD_PATCH(pointwise) {
        "complex",
        "polar",
        "polygamma",
+       "angle",
+       "copysign.Scalar",
+       "floor_divide",
+       "frexp.Tensor",
+       "round.decimals",
+       "round_.decimals",
        "celu",
        "celu_",
        "prelu",
@@ -143,6 +158,9 @@ SHARD_PATCH(pointwise) {
                                "logit_backward",       "_prelu_kernel_backward",
                                "mse_loss_backward",    "smooth_l1_loss_backward",
                                "huber_loss_backward",  "glu_jvp"});
+  // (elements, test_elements): the first is elementwise, all of the second are looked at.
+  patch.rule("aten::isin.Tensor_Tensor", is_in).shards("any dim of elements");
+  patch.rule("aten::isin.Tensor_Scalar", pointwise()).shards("any dim");
 }
 
 }  // namespace shard

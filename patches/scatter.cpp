@@ -46,6 +46,43 @@ Layout even_layout(const OpCall& call, int64_t dim, const TensorArgument& tensor
   return {Shard(dim), even_partition(tensor.sizes()[static_cast<size_t>(dim)], call.mesh().size())};
 }
 
+/// The same boundaries over `n` rows: later ones are cut off, the last piece takes what remains.
+Partition fitted(const Partition& partition, int64_t n) {
+  Partition result;
+  int64_t begin = 0;
+  int64_t boundary = 0;
+  for (size_t i = 0; i < partition.size(); ++i) {
+    boundary += partition[i];
+    const int64_t end = i + 1 == partition.size() ? n : std::min(boundary, n);
+    result.push_back(end - begin);
+    begin = end;
+  }
+  return result;
+}
+
+/// Element by element, every line along `dim` whole on a rank. An index may have fewer rows along
+/// the other dims: they lie where self's first rows lie.
+Decision by_lines(const OpCall& call, bool result_is_like_index) {
+  const auto sizes = call.tensor(0).sizes();
+  const int64_t ndim = call.tensor(0).ndim();
+  const int64_t along = call.dim(1, ndim);
+  Layout cut;
+  for (const auto& argument : call.tensors()) {
+    if (argument.is_shard() && argument.ndim() == ndim && !cut.is_shard()) cut = argument.layout();
+  }
+  if (cut.is_shard() && cut.dim() == along) cut = cut_elsewhere(call, sizes, {along});
+  const auto layout_of = [&](const TensorArgument& argument) {
+    if (!cut.is_shard() || argument.ndim() != ndim) return Layout();
+    const int64_t n = argument.sizes()[static_cast<size_t>(cut.dim())];
+    return Layout(cut.placement, fitted(cut.partition, n));
+  };
+  Decision decision;
+  for (const auto& argument : call.tensors()) decision.inputs.push_back(layout_of(argument));
+  decision.outputs.push_back(layout_of(call.tensor(result_is_like_index ? 1 : 0)));
+  return decision;
+}
+std::optional<Decision> scatter_by_lines(const OpCall& call) { return by_lines(call, false); }
+
 // gather(self, dim, index, ...)
 std::optional<Decision> gather(const OpCall& call) {
   const auto& self = call.tensor(0);
@@ -60,7 +97,7 @@ std::optional<Decision> gather(const OpCall& call) {
   const bool rows_travel = self.is_shard() && self.shard_dim() == dim && index.ndim() > 0 &&
                            names_rows(index, dim) && are_alike(self.sizes(), index.sizes(), dim) &&
                            index.tensor.numel() > 0;
-  if (!rows_travel) return along_dims(1)(call);
+  if (!rows_travel) return by_lines(call, true);
   const Layout cut =
       index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
   decision.inputs = {self.layout(), cut};
@@ -108,7 +145,7 @@ Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
     const bool rows_travel = is_cut && index.ndim() > 0 && names_rows(index, dim) &&
                              are_alike(self.sizes(), index.sizes(), dim) &&
                              index.sizes() == source.sizes() && index.tensor.numel() > 0;
-    if (!rows_travel) return along_dims(1)(call);
+    if (!rows_travel) return by_lines(call, false);
     const Layout rows = self.is_shard() ? self.layout() : even_layout(call, dim, self);
     const Layout cut = index.shard_dim() == dim    ? index.layout()
                        : source.shard_dim() == dim ? source.layout()
@@ -145,8 +182,12 @@ SHARD_PATCH(scatter) {
   add_scatter("aten::scatter_add", "", add, RowRoute::Repeats::Once);
   add_scatter("aten::scatter", ".src", copy, RowRoute::Repeats::Each);
   add_scatter("aten::scatter_reduce", ".two", reduce, RowRoute::Repeats::Each);
-  for (const char* op : {"aten::scatter.value", "aten::scatter_.value"}) {
-    patch.rule(op, along_dims(1)).shards("any dim").notes("along the dim itself: to another dim");
+  for (const char* op :
+       {"aten::scatter.value", "aten::scatter_.value", "aten::scatter.reduce",
+        "aten::scatter_.reduce", "aten::scatter.value_reduce", "aten::scatter_.value_reduce"}) {
+    patch.rule(op, scatter_by_lines)
+        .shards("any dim")
+        .notes("along the dim itself: to another dim");
   }
 }
 

@@ -352,10 +352,45 @@ std::optional<Decision> unbind(const OpCall& call) {
   return decision;
 }
 
+/// unfold(self, dim, size, step): windows of whole lines, the place in the window as a new last
+/// dim.
+std::optional<Decision> unfold(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  if (input.ndim() == 0) return keep(call, input.layout());
+  Layout layout = input.layout();
+  const int64_t dim = call.dim(1, input.ndim());
+  if (layout.is_shard() && layout.dim() == dim) layout = cut_elsewhere(call, input.sizes(), {dim});
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.outputs.push_back(layout);
+  return decision;
+}
+
+/// unfold_backward(gradient, input_sizes, dim, size, step)
+std::optional<Decision> unfold_backward(const OpCall& call) {
+  const auto sizes = call.integers(1);
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  const int64_t dim = call.dim(2, std::max<int64_t>(ndim, 1));
+  Layout layout = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
+  if (layout.is_shard() && (layout.dim() == dim || layout.dim() == ndim)) {
+    layout = cut_elsewhere(call, sizes, {dim});
+  }
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.outputs.push_back(layout);
+  decision.arguments.emplace_back(1, local_sizes(sizes, layout, call.mesh().rank()));
+  return decision;
+}
+
 /// The last dim, the two parts of a number, goes.
 std::optional<Decision> view_as_complex(const OpCall& call) {
-  if (call.tensor(0).shard_dim() == call.tensor(0).ndim() - 1) return std::nullopt;
-  auto decision = keep(call, call.tensor(0).layout());
+  const auto& input = call.tensor(0);
+  const bool is_cut_apart = input.is_shard() && input.shard_dim() == input.ndim() - 1;
+  const Layout layout =
+      is_cut_apart ? cut_elsewhere(call, input.sizes(), {input.ndim() - 1}) : input.layout();
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.outputs.push_back(layout);
   // A tensor without elements counts as contiguous whatever its strides, which are checked here.
   decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
     const Tensor x = arguments[0].toTensor();
@@ -380,6 +415,49 @@ std::optional<Decision> view_as_real(const OpCall& call) {
   return decision;
 }
 
+/// The op that copies what the view would show: the same rule, results with memory of their own.
+Rule copied(const Rule& view) {
+  return [view](const OpCall& call) {
+    auto decision = view(call);
+    if (!decision || !decision->local) return decision;
+    decision->is_copy = false;
+    decision->local = [local = decision->local](c10::ArrayRef<IValue> arguments) {
+      auto results = local(arguments);
+      for (auto& result : results) {
+        if (result.isTensor()) {
+          result = result.toTensor().clone(at::MemoryFormat::Contiguous);
+          continue;
+        }
+        c10::List<Tensor> copies;
+        for (const Tensor& part : result.toTensorVector()) {
+          copies.push_back(part.clone(at::MemoryFormat::Contiguous));
+        }
+        result = copies;
+      }
+      return results;
+    };
+    return decision;
+  };
+}
+
+/// narrow_copy(self, dim, start, length)
+std::optional<Decision> narrow_copy(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const int64_t dim = call.dim(1, input.ndim());
+  const int64_t n = input.sizes()[static_cast<size_t>(dim)];
+  const int64_t start = call.integer(2) < 0 ? call.integer(2) + n : call.integer(2);
+  if (!input.layout().is_shard() || dim != input.shard_dim()) return keep(call, input.layout());
+  const SlicePlan plan{start, start + call.integer(3), 1};
+  return with_local(keep(call, sliced(input.layout(), plan)),
+                    local_slice(call, input.layout(), dim, plan));
+}
+
+/// "transpose.int" -> "aten::transpose_copy.int"
+std::string copying(const std::string& op) {
+  const auto dot = std::min(op.find('.'), op.size());
+  return "aten::" + op.substr(0, dot) + "_copy" + op.substr(dot);
+}
+
 }  // namespace
 
 SHARD_PATCH(views) {
@@ -387,6 +465,25 @@ SHARD_PATCH(views) {
                        const char* shards) {
     for (const char* op : ops) patch.rule(std::string("aten::") + op, rule).shards(shards);
   };
+  const auto add_copies = [&](std::initializer_list<const char*> ops, const Rule& rule) {
+    for (const char* op : ops) patch.rule(copying(op), copied(rule)).shards("as the view");
+  };
+  add_copies({"view"}, view_as_sizes());
+  add_copies({"expand"}, expand);
+  add_copies({"permute"}, permute);
+  add_copies({"transpose.int"}, transpose);
+  add_copies({"t"}, matrix_transpose);
+  add_copies({"squeeze"}, squeeze);
+  add_copies({"squeeze.dim"}, squeeze_dim);
+  add_copies({"squeeze.dims"}, squeeze_dims);
+  add_copies({"unsqueeze"}, unsqueeze);
+  add_copies({"alias", "detach"}, unchanged);
+  add_copies({"split_with_sizes"}, split_with_sizes);
+  add_copies({"split.Tensor"}, split);
+  add_copies({"unbind.int"}, unbind);
+  add_copies({"slice.Tensor"}, slice);
+  add_copies({"select.int"}, select);
+  patch.rule("aten::narrow_copy", copied(narrow_copy)).shards("any dim");
   patch.sized_rule("aten::_reshape_alias", reshape_alias()).shards("as view");
   add({"view", "_unsafe_view"}, view_as_sizes(),
       "any dim; a copy where the pieces are not whole rows of one dim");
@@ -400,12 +497,15 @@ SHARD_PATCH(views) {
   add({"unsqueeze", "unsqueeze_"}, unsqueeze, "any dim");
   add({"detach", "detach_", "alias", "lift_fresh", "_conj", "_neg_view"}, unchanged, "any dim");
   patch.sized_rule("aten::view_as_real", view_as_real).shards("any dim");
-  add({"view_as_complex"}, view_as_complex, "any dim but the last");
+  add({"view_as_complex"}, view_as_complex, "any dim; a copy along the last");
   patch.sized_rule("aten::slice_backward", slice_backward).shards("any dim");
   patch.sized_rule("aten::select_backward", select_backward).shards("any dim");
   add({"split_with_sizes", "unsafe_split_with_sizes"}, split_with_sizes, "any dim");
   add({"split.Tensor", "unsafe_split.Tensor"}, split, "any dim");
   add({"unbind.int"}, unbind, "any dim");
+  add({"unfold"}, unfold, "any dim; a copy along the unfolded one");
+  add_copies({"unfold"}, unfold);
+  patch.sized_rule("aten::unfold_backward", unfold_backward).shards("any dim");
   patch.remembering_rule("aten::slice.Tensor", slice).shards("any dim");
   patch.remembering_rule("aten::select.int", select).shards("any dim");
 }

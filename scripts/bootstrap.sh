@@ -3,8 +3,10 @@
 # Installs what is missing to build and run shardtensor: Debian packages, LibTorch (into .deps/libtorch) and the sample
 # data (into data/). With everything there it only looks, needs no network and takes a fraction of a second.
 #
-#   scripts/bootstrap.sh [--ci] [--cuda]      --ci: clang-format and clang-tidy too
-#                                             --cuda: what LibTorch's CUDA library loads, too (so with a GPU anyway)
+#   scripts/bootstrap.sh [--ci] [--cuda] [--python]
+#     --ci: clang-format and clang-tidy too
+#     --cuda: what LibTorch's CUDA library loads, too (so with a GPU anyway)
+#     --python: the same, LibTorch's Python package and what its tests import, into .deps/python
 #
 # As root it installs packages; otherwise it prints the command for root and exits 1. SHARD_LIBTORCH=DIR uses an
 # existing LibTorch. Downloads are kept in ${XDG_CACHE_HOME:-~/.cache}/shardtensor, shared by all clones.
@@ -19,12 +21,14 @@ packages=(g++ make cmake ninja-build ccache git ca-certificates unzip openmpi-bi
   nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libhdf5-dev libpng-dev python3)
 
 wants_cuda=0
+wants_python=0
 if compgen -G "/dev/nvidia[0-9]*" >/dev/null; then wants_cuda=1; fi
 for argument in "$@"; do
   case "$argument" in
     --ci) packages+=(clang-format clang-tidy) ;;
     --cuda) wants_cuda=1 ;;
-    *) echo "[bootstrap] got '$argument'; expected nothing, --ci or --cuda" >&2; exit 2 ;;
+    --python) wants_cuda=1; wants_python=1; packages+=(python3-dev) ;;
+    *) echo "[bootstrap] got '$argument'; expected nothing, --ci, --cuda or --python" >&2; exit 2 ;;
   esac
 done
 
@@ -100,6 +104,11 @@ unpack() {
     || { rm -f "$wheel"; fail "cannot unpack ${wheel##*/} (disk full, or damaged: it was removed); run this again"; }
 }
 
+# unpack_rest WHEEL FOLDER: extracts what is not there yet.
+unpack_rest() {
+  unzip -q -n "$1" -d "$2" >&2 || fail "cannot unpack ${1##*/} (disk full?)"
+}
+
 # --- LibTorch -----------------------------------------------------------------------------------
 
 has_libtorch() {
@@ -166,6 +175,33 @@ install_cuda_libraries() {
     say "LibTorch's CUDA library lacks $(missing_cuda_libraries | tr '\n' ' '): no GPU can be used"
 }
 
+# --- LibTorch for Python -------------------------------------------------------------------------
+
+# The wheel of LibTorch is the Python package torch; importing it loads all CUDA libraries, even without a GPU.
+readonly python_version=3.11
+readonly python_packages=.deps/python
+
+has_python_packages() {
+  [[ -f $libtorch/torch/__init__.py ]] && cmp -s scripts/python_packages.txt $python_packages/installed.txt
+}
+
+install_python_packages() {
+  (( wants_python )) && ! has_python_packages || return 0
+  local wheel pip
+  if ! python3 -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$python_version')"; then
+    say "python3 is $(python3 --version); LibTorch's wheel is for $python_version: no Python module will be built"
+    return 0
+  fi
+  wheel=$(fetch_wheel torch $torch_version "530 MB")
+  say "unpacking LibTorch's Python package and installing what its tests import ..."
+  # What is there already stays: a newer header would mean a full build.
+  unpack_rest "$wheel" $libtorch
+  pip=$(find_pip)
+  $pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
+    --target $python_packages -r scripts/python_packages.txt >&2 || fail "pip failed; see above (network? disk?)"
+  cp scripts/python_packages.txt $python_packages/installed.txt
+}
+
 check_own_libtorch() {
   for folder in "$SHARD_LIBTORCH" "$SHARD_LIBTORCH/torch" "$SHARD_LIBTORCH/libtorch"; do
     [[ -f $folder/lib/libtorch_cpu.so ]] && return
@@ -192,9 +228,17 @@ install_data() {
 }
 
 needs_download() {
-  [[ -z "${SHARD_LIBTORCH:-}" ]] && ! has_libtorch || ! has_data
+  if [[ -z "${SHARD_LIBTORCH:-}" ]]; then
+    has_libtorch || return 0
+    (( ! wants_python )) || has_python_packages || return 0
+  fi
+  ! has_data
 }
 
 install_packages
-if [[ -n "${SHARD_LIBTORCH:-}" ]]; then check_own_libtorch; else install_libtorch && install_cuda_libraries; fi
+if [[ -n "${SHARD_LIBTORCH:-}" ]]; then check_own_libtorch; else
+  install_libtorch
+  install_cuda_libraries
+  install_python_packages
+fi
 install_data

@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/SymIntArrayRef.h>
 #include <shard/comm_counter.h>
-#include <shard/error.h>
+#include <shard/error_boundary.h>
 #include <shard/modes.h>
 #include <shard/tensor.h>
 
@@ -166,6 +166,11 @@ struct PatchKernel<level, Op, Function, Result(Args...)> {
   inline static Function* patch = nullptr;
 
   static Result call(c10::DispatchKeySet keys, Args... args) {
+    return at_boundary([&]() -> Result { return go(keys, std::forward<Args>(args)...); });
+  }
+
+ private:
+  static Result go(c10::DispatchKeySet keys, Args... args) {
     if (level == HandlerLevel::Function && autocast_goes_first(handle<Op>(), keys)) {
       return Op::redispatch(below_function(keys), std::forward<Args>(args)...);
     }
@@ -174,7 +179,6 @@ struct PatchKernel<level, Op, Function, Result(Args...)> {
     return run(keys, std::forward<Args>(args)...);
   }
 
- private:
   static Result run(c10::DispatchKeySet keys, Args... args) {
     if constexpr (level == HandlerLevel::Function) {
       if (are_grouped_differently(args...)) [[unlikely]] {

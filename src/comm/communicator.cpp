@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <shard/communicator.h>
-#include <shard/error.h>
+#include <shard/error_boundary.h>
+#include <shard/foreign_lock.h>
 
 #include <algorithm>
 
@@ -69,12 +70,15 @@ void Communicator::recorded(CommKind kind, int64_t bytes, const at::Tensor* tens
                             const Call& call) const {
   const auto dtype = tensor != nullptr ? tensor->scalar_type() : c10::ScalarType::Undefined;
   log_->start({kind, &name_, bytes, dtype});
-  try {
-    call();
-  } catch (const CommTimeout&) {
-    log_->print_recent_calls_once(name_);
-    throw;
-  }
+  detail::at_boundary([&] {
+    const detail::WithoutForeignLock unlocked;
+    try {
+      call();
+    } catch (const CommTimeout&) {
+      log_->print_recent_calls_once(name_);
+      throw;
+    }
+  });
   log_->finish();
 }
 

@@ -4,7 +4,7 @@
 // op goes on to LibTorch's own autograd formula.
 #include "dispatch/function_fallback.h"
 
-#include <shard/error.h>
+#include <shard/error_boundary.h>
 #include <shard/patch.h>
 #include <torch/library.h>
 
@@ -109,12 +109,14 @@ void remember_inputs(const OpInfo& info, const std::vector<SpecRef>& specs, cons
 }  // namespace
 
 void function_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (detail::is_intercepted() && !detail::autocast_goes_first(op, keys)) [[unlikely]] {
-    if (const auto handler = detail::find_handler(HandlerLevel::Function, op)) {
-      return detail::run_handler(handler, op, stack);
+  detail::at_boundary([&] {
+    if (detail::is_intercepted() && !detail::autocast_goes_first(op, keys)) [[unlikely]] {
+      if (const auto handler = detail::find_handler(HandlerLevel::Function, op)) {
+        return detail::run_handler(handler, op, stack);
+      }
     }
-  }
-  run_without_patch(op, keys, stack);
+    run_without_patch(op, keys, stack);
+  });
 }
 
 void run_without_patch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -152,8 +154,11 @@ bool has_compatible_type(const Tensor& self, const Tensor& from) {
 }
 
 [[noreturn]] void refuse(const char* op) {
-  refuse_op(op, "a ShardTensor",
-            "a plain tensor: storage and strides of a sharded tensor are not its own");
+  detail::at_boundary([op] {
+    refuse_op(op, "a ShardTensor",
+              "a plain tensor: storage and strides of a sharded tensor are not its own");
+  });
+  TORCH_INTERNAL_ASSERT(false);
 }
 const Tensor& refuse_resize(const Tensor&, c10::SymIntArrayRef, std::optional<at::MemoryFormat>) {
   refuse("aten::resize_");

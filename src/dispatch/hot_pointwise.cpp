@@ -88,7 +88,7 @@ struct Hot<Op, Tensor(Args...)> {
     if (!passable || detail::is_intercepted()) {
       return call_boxed(&function_fallback, detail::handle<Op>(), keys, args...);
     }
-    return Op::redispatch(below_function_level(keys), args...);
+    return detail::at_boundary([&] { return Op::redispatch(below_function_level(keys), args...); });
   }
   static Tensor dispatch_level(DispatchKeySet keys, Args... args) {
     Alike alike;
@@ -112,7 +112,8 @@ struct Hot<Op, Tensor&(Tensor&, Args...)> {
       call_boxed(&function_fallback, detail::handle<Op>(), keys, self, args...);
       return self;
     }
-    return Op::redispatch(below_function_level(keys), self, args...);
+    return detail::at_boundary(
+        [&]() -> Tensor& { return Op::redispatch(below_function_level(keys), self, args...); });
   }
   static Tensor& dispatch_level(DispatchKeySet keys, Tensor& self, Args... args) {
     Alike alike;

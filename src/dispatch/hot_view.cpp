@@ -24,7 +24,8 @@ using View = at::_ops::view;
 Tensor view_function(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef sizes) {
   ensure_leaf_hook(x);
   const ViewReplayGuard guard(true);
-  return View::redispatch(below_function_level(keys), x, sizes);
+  return detail::at_boundary(
+      [&] { return View::redispatch(below_function_level(keys), x, sizes); });
 }
 
 /// The spec of a local view; nullptr when the input must move first.

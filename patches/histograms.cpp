@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting values into bins: every rank counts its own, the counts are added. And where values
+// would stand in a sorted row: as far behind as all ranks' pieces of the row together say.
+#include <ATen/ops/full.h>
+#include <ATen/ops/histc.h>
+#include <ATen/ops/histogram.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <shard/reduction_patch.h>
+
+#include <tuple>
+#include <vector>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+struct Range {
+  double low = 0, high = 0;
+};
+
+/// Of the values of all ranks; LibTorch takes [0, 1] of nothing and widens a single value.
+Range range_of(const Tensor& local, const DeviceMesh& mesh) {
+  const auto extremum = [&](bool max) {
+    const auto nothing = extremum_of_nothing(local.scalar_type(), max);
+    const Tensor own = local.numel() == 0 ? at::full({}, nothing, local.options())
+                       : max              ? local.max()
+                                          : local.min();
+    return reduced_over_ranks(own, mesh, max ? ReduceOp::Max : ReduceOp::Min).item<double>();
+  };
+  const Range range{extremum(false), extremum(true)};
+  return range.low > range.high ? Range{} : range;
+}
+
+/// histc(self, bins, min, max): equal bounds mean the values' own.
+std::optional<Decision> histc(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  Decision decision;
+  decision.inputs.push_back(input.is_shard() ? input.layout() : Layout());
+  decision.outputs.emplace_back(input.is_shard() ? Partial() : Replicate(), Partition());
+  if (!input.is_shard()) return decision;
+  decision.local = [mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor local = arguments[0].toTensor();
+    Range range{arguments[2].toScalar().toDouble(), arguments[3].toScalar().toDouble()};
+    if (range.low == range.high) range = range_of(local, mesh);
+    if (range.low == range.high) range = {range.low - 1, range.high + 1};
+    return std::vector<IValue>{at::histc(local, arguments[1].toInt(), range.low, range.high)};
+  };
+  return decision;
+}
+
+// ---- histogram(self, bins, *, range, weight, density) -> (hist, edges); bins: a number, or edges
+
+Tensor as_density(const Tensor& counts, const Tensor& edges) {
+  return counts / counts.sum() / edges.diff();
+}
+
+std::optional<Decision> histogram(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const bool has_edges = call.name() == "aten::histogram.bins_tensor";
+  const size_t weight = has_edges ? 2 : 3;
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.outputs.resize(1);
+  if (!input.is_shard()) return decision;
+  decision.inputs[0] = input.layout();
+  if (!call.argument(weight).isNone()) decision.inputs.back() = input.layout();
+  decision.local = [=, mesh = call.mesh(), input_is_not_empty = input.tensor.numel() > 0](
+                       c10::ArrayRef<IValue> arguments) {
+    const Tensor local = arguments[0].toTensor();
+    const auto weights = arguments[weight].toOptional<Tensor>();
+    Tensor counts;
+    Tensor edges;
+    if (has_edges) {
+      std::tie(counts, edges) = at::histogram(local, arguments[1].toTensor(), weights, false);
+    } else {
+      Range range{0, 1};
+      if (!arguments[2].isNone()) {
+        const auto given = arguments[2].toDoubleVector();
+        range = {given[0], given[1]};
+      } else if (input_is_not_empty) {
+        range = range_of(local, mesh);
+      }
+      if (range.low == range.high) range = {range.low - 0.5, range.high + 0.5};
+      const std::vector<double> bounds{range.low, range.high};
+      std::tie(counts, edges) = at::histogram(local, arguments[1].toInt(), bounds, weights, false);
+    }
+    const Tensor total = reduced_over_ranks(counts, mesh, ReduceOp::Sum);
+    const bool density = arguments[weight + 1].toBool();
+    return std::vector<IValue>{density ? as_density(total, edges) : total, edges};
+  };
+  return decision;
+}
+
+/// searchsorted(sorted_sequence, self, *, out_int32, right, side, sorter): 1-d, or row by row.
+std::optional<Decision> searchsorted(const OpCall& call) {
+  const auto& row = call.tensor(0);
+  const auto& values = call.tensor(1);
+  const int64_t last = row.ndim() - 1;
+  const bool has_sorter = call.tensors().size() > 2;
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.outputs.resize(1);
+  if (row.shard_dim() == last && row.is_shard() && !has_sorter) {
+    decision.inputs[0] = row.layout();
+    decision.outputs[0] = Layout(Partial(), {});
+    return decision;
+  }
+  Layout layout = row.is_shard() ? row.layout() : values.is_shard() ? values.layout() : Layout();
+  if (last == 0) {  // one row for all values
+    if (!row.is_shard() && values.is_shard()) {
+      decision.inputs[1] = decision.outputs[0] = values.layout();
+    }
+    return decision;
+  }
+  if (layout.is_shard() && layout.dim() == last) layout = cut_elsewhere(call, row.sizes(), {last});
+  decision.inputs.assign(call.tensors().size(), layout);
+  decision.outputs[0] = layout;
+  return decision;
+}
+
+/// searchsorted.Scalar, whose second argument is a number.
+std::optional<Decision> searchsorted_number(const OpCall& call) {
+  const auto& row = call.tensor(0);
+  const bool has_sorter = call.tensors().size() > 1;
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.outputs.resize(1);
+  if (row.is_shard() && !has_sorter) {
+    decision.inputs[0] = row.layout();
+    decision.outputs[0] = Layout(Partial(), {});
+  }
+  return decision;
+}
+
+/// bucketize(self, boundaries)
+std::optional<Decision> bucketize(const OpCall& call) {
+  const auto& values = call.tensor(0);
+  const Layout layout = values.is_partial() ? Layout() : values.layout();
+  Decision decision;
+  decision.inputs.push_back(layout);
+  decision.inputs.emplace_back();
+  decision.outputs.push_back(layout);
+  return decision;
+}
+
+}  // namespace
+
+SHARD_PATCH(histograms) {
+  patch.rule("aten::histc", histc).shards("any dim").needs_values();
+  for (const char* op : {"aten::histogram.bin_ct", "aten::histogram.bins_tensor"}) {
+    patch.rule(op, histogram).shards("any dim").needs_values();
+  }
+  patch.rule("aten::searchsorted.Tensor", searchsorted).shards("any dim").needs_values();
+  patch.rule("aten::searchsorted.Scalar", searchsorted_number).shards("the row").needs_values();
+  patch.rule("aten::bucketize.Tensor", bucketize).shards("any dim of the values").needs_values();
+}
+
+}  // namespace shard

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Factorisations and solvers of matrices: local where a batch dim is cut. A cut matrix moves to the
+// largest batch dim; one without batch dims is refused, since no rank could hold it whole.
+#include <ATen/ExpandUtils.h>
+#include <shard/patch.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace shard {
+namespace {
+
+/// How many of an argument's last dims are the matrix or the vector.
+using Cores = std::vector<int64_t>;
+
+/// The batch dims of all arguments, broadcast.
+class Batch {
+ public:
+  Batch(const OpCall& call, const Cores& cores) : call_(call), cores_(cores) {
+    for (size_t i = 0; i < call.tensors().size(); ++i) {
+      const auto merged = at::infer_size(
+          sizes_, call.tensor(i).sizes().slice(0, static_cast<size_t>(batch_ndim(i))));
+      sizes_.assign(merged.begin(), merged.end());
+    }
+  }
+  int64_t ndim() const { return static_cast<int64_t>(sizes_.size()); }
+  int64_t batch_ndim(size_t i) const {
+    const auto& argument = call_.tensor(i);
+    return argument.ndim() - cores_[argument.argument];
+  }
+  /// The dim of argument `i` along batch dim `dim`; -1 where it is broadcast.
+  int64_t dim_of(size_t i, int64_t dim) const {
+    const int64_t own = dim - (ndim() - batch_ndim(i));
+    const bool varies = own >= 0 && call_.tensor(i).sizes()[static_cast<size_t>(own)] ==
+                                        sizes_[static_cast<size_t>(dim)];
+    return varies ? own : -1;
+  }
+  /// The cut that the results get: of the first argument with a cut batch dim; else the matrices'
+  /// moves to a batch dim. nullopt: there is none.
+  std::optional<Layout> cut() const {
+    bool is_cut = false;
+    for (size_t i = 0; i < call_.tensors().size(); ++i) {
+      const auto& argument = call_.tensor(i);
+      if (!argument.is_shard()) continue;
+      is_cut = true;
+      const int64_t dim = argument.shard_dim() + ndim() - batch_ndim(i);
+      if (argument.shard_dim() < batch_ndim(i) && dim_of(i, dim) == argument.shard_dim()) {
+        return argument.layout().moved_to(dim);
+      }
+    }
+    if (!is_cut) return Layout();
+    const Layout moved = cut_elsewhere(call_, sizes_, {});
+    return moved.is_shard() ? std::optional(moved) : std::nullopt;
+  }
+  Layout layout_of(size_t i, const Layout& cut) const {
+    if (!cut.is_shard()) return cut;
+    const int64_t dim = dim_of(i, cut.dim());
+    return dim < 0 ? Layout() : cut.moved_to(dim);
+  }
+
+ private:
+  const OpCall& call_;
+  const Cores& cores_;
+  Shape sizes_;
+};
+
+/// Which argument's batch dims a result has, or:
+constexpr int kAll = -1;      ///< those of all, broadcast
+constexpr int kNothing = -2;  ///< none: it is left empty
+
+using Results = std::function<std::vector<int>(const OpCall&)>;
+Results results(std::vector<int> kinds) {
+  return [kinds = std::move(kinds)](const OpCall&) { return kinds; };
+}
+
+Rule batched(std::function<Cores(const OpCall&)> cores_of, Results results) {
+  return [=](const OpCall& call) -> std::optional<Decision> {
+    const Cores cores = cores_of(call);
+    const Batch batch(call, cores);
+    const auto cut = batch.cut();
+    if (!cut) return std::nullopt;
+    Decision decision;
+    for (size_t i = 0; i < call.tensors().size(); ++i) {
+      decision.inputs.push_back(batch.layout_of(i, *cut));
+    }
+    for (const int kind : results(call)) {
+      decision.outputs.push_back(kind == kAll       ? *cut
+                                 : kind == kNothing ? Layout()
+                                                    : decision.inputs[static_cast<size_t>(kind)]);
+    }
+    return decision;
+  };
+}
+Rule batched(Cores cores, Results results) {
+  return batched([cores = std::move(cores)](const OpCall&) { return cores; }, std::move(results));
+}
+
+/// B of A X = B may be a batch of vectors.
+Cores of_system(const OpCall& call) {
+  const auto a = call.tensor(0).sizes();
+  const auto b = call.tensor(1).sizes();
+  const bool is_vector = b.size() == 1 || (b.size() + 1 == a.size() && b == a.slice(0, b.size()));
+  return {2, is_vector ? 1 : 2};
+}
+
+/// Without vectors (argument `flag` false) the results around the values are empty.
+Results with_vectors(size_t flag, std::vector<int> with, std::vector<int> without) {
+  return [=](const OpCall& call) { return call.argument(flag).toBool() ? with : without; };
+}
+
+std::vector<int> of_qr(const OpCall& call) {
+  return {call.argument(1).toStringRef() == "r" ? kNothing : 0, 0};
+}
+
+std::vector<int> of_lu_unpack(const OpCall& call) {
+  const int data = call.argument(2).toBool() ? 0 : kNothing;
+  return {call.argument(3).toBool() ? 0 : kNothing, data, data};
+}
+
+/// _linalg_check_errors(info, api_name, is_matrix): all ranks look at the codes of all matrices, so
+/// that all raise alike.
+std::optional<Decision> check_errors(const OpCall&) {
+  Decision decision;
+  decision.inputs.emplace_back();
+  decision.outputs.emplace_back();
+  return decision;
+}
+
+}  // namespace
+
+SHARD_PATCH(linalg) {
+  const auto add = [&](const std::string& op, Rule rule) {
+    patch.rule("aten::" + op, std::move(rule))
+        .shards("batch dims")
+        .notes("a cut matrix moves to a batch dim; refused without one")
+        .needs_values();
+  };
+  for (const char* op : {"linalg_eigvals", "cholesky", "cholesky_inverse", "linalg_matrix_exp"}) {
+    add(op, batched({2}, results({0})));
+  }
+  for (const char* op : {"linalg_inv_ex", "linalg_cholesky_ex", "linalg_eig", "geqrf"}) {
+    add(op, batched({2}, results({0, 0})));
+  }
+  for (const char* op : {"linalg_lu_factor_ex", "linalg_ldl_factor_ex", "_linalg_det"}) {
+    add(op, batched({2}, results({0, 0, 0})));
+  }
+  add("_linalg_slogdet", batched({2}, results({0, 0, 0, 0})));
+  add("_linalg_svd", batched({2}, with_vectors(2, {0, 0, 0}, {kNothing, 0, kNothing})));
+  add("_linalg_eigh", batched({2}, with_vectors(2, {0, 0}, {0, kNothing})));
+  add("linalg_lu", batched({2}, with_vectors(1, {0, 0, 0}, {kNothing, 0, 0})));
+  add("linalg_qr", batched({2}, of_qr));
+  add("lu_unpack", batched({2, 1}, of_lu_unpack));
+  add("linalg_pinv.atol_rtol_tensor", batched({2, 0, 0}, results({kAll})));
+  add("_linalg_solve_ex", batched(of_system, results({kAll, 0, 0, 0})));
+  add("linalg_solve_triangular", batched({2, 2}, results({kAll})));
+  add("triangular_solve", batched({2, 2}, results({kAll, kAll})));
+  add("cholesky_solve", batched({2, 2}, results({kAll})));
+  add("linalg_lu_solve", batched({2, 1, 2}, results({kAll})));
+  add("linalg_ldl_solve", batched({2, 1, 2}, results({kAll})));
+  add("linalg_householder_product", batched({2, 1}, results({0})));
+  add("ormqr", batched({2, 1, 2}, results({2})));
+  patch.rule("aten::_linalg_check_errors", check_errors).shards("batch dims");
+}
+
+}  // namespace shard

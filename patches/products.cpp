@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products besides matmul: outer and batched sums of products, cross products, trilinear forms,
+// distances between rows.
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <shard/patch.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+
+// ---- above autograd, made of covered ops
+
+Tensor weighted_sum(const Tensor& x, const Tensor& product, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  const Tensor scaled = at::mul(product, alpha);
+  return beta.equal(0) ? scaled : at::add(at::mul(x, beta), scaled);  // 0 * NaN counts as 0
+}
+
+Tensor addr(const Tensor& x, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+            const at::Scalar& alpha) {
+  return weighted_sum(x, at::outer(a, b), beta, alpha);
+}
+
+Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+              const at::Scalar& alpha) {
+  return weighted_sum(x, at::sum(at::bmm(a, b), {0}), beta, alpha);
+}
+
+Tensor vdot(const Tensor& a, const Tensor& b) { return at::sum(at::mul(a.conj(), b)); }
+
+Tensor dist(const Tensor& a, const Tensor& b, const at::Scalar& p) {
+  return at::linalg_vector_norm(at::sub(a, b), p);
+}
+
+// ---- cross products
+
+/// linalg_cross(self, other, *, dim): broadcasting, every vector by itself.
+std::optional<Decision> cross(const OpCall& call) {
+  const auto sizes = at::infer_size(call.tensor(0).sizes(), call.tensor(1).sizes());
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  const int64_t along = call.dim(2, ndim);
+  Layout cut;
+  for (const auto& argument : call.tensors()) {
+    const auto dim = static_cast<size_t>(std::max<int64_t>(argument.shard_dim(), 0));
+    if (argument.is_shard() && argument.sizes()[dim] == sizes[dim] && !cut.is_shard()) {
+      cut = argument.layout();
+    }
+  }
+  if (cut.is_shard() && cut.dim() == along) cut = cut_elsewhere(call, sizes, {along});
+  Decision decision;
+  for (const auto& argument : call.tensors()) {
+    const bool is_broadcast = cut.is_shard() && argument.sizes()[static_cast<size_t>(cut.dim())] !=
+                                                    sizes[static_cast<size_t>(cut.dim())];
+    decision.inputs.push_back(is_broadcast ? Layout() : cut);
+  }
+  decision.outputs.push_back(cut);
+  return decision;
+}
+
+// ---- trilinear forms
+
+/// _trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim): the inputs with ones at `expand`,
+/// multiplied, summed over `sumdim`. A cut dim is carried to the result, or leaves it pending.
+std::optional<Decision> trilinear(const OpCall& call) {
+  std::vector<std::vector<int64_t>> expanded{call.integers(3), call.integers(4), call.integers(5)};
+  const auto summed = call.integers(6);
+  const auto has = [](const std::vector<int64_t>& dims, int64_t dim) {
+    return std::find(dims.begin(), dims.end(), dim) != dims.end();
+  };
+  const auto own_dim = [&](size_t i, int64_t dim) {  // of input i, along dim of the product
+    return dim - std::count_if(expanded[i].begin(), expanded[i].end(),
+                               [dim](int64_t other) { return other < dim; });
+  };
+  const auto ndim = call.tensor(0).ndim() + static_cast<int64_t>(expanded[0].size());
+  Layout cut;
+  for (size_t i = 0; i < 3 && !cut.is_shard(); ++i) {
+    for (int64_t dim = 0; dim < ndim && call.tensor(i).is_shard(); ++dim) {
+      if (!has(expanded[i], dim) && own_dim(i, dim) == call.tensor(i).shard_dim()) {
+        cut = call.tensor(i).layout().moved_to(dim);
+      }
+    }
+  }
+  Decision decision;
+  for (size_t i = 0; i < 3; ++i) {
+    decision.inputs.push_back(!cut.is_shard() || has(expanded[i], cut.dim())
+                                  ? Layout()
+                                  : cut.moved_to(own_dim(i, cut.dim())));
+  }
+  if (cut.is_shard()) {
+    const auto before =
+        std::count_if(summed.begin(), summed.end(), [&](int64_t dim) { return dim < cut.dim(); });
+    cut = has(summed, cut.dim()) ? Layout(Partial(), {}) : cut.moved_to(cut.dim() - before);
+  }
+  decision.outputs.push_back(cut);
+  return decision;
+}
+
+// ---- distances of all pairs of rows: (..., P, M) and (..., R, M) -> (..., P, R)
+
+/// _cdist_forward(x1, x2, p, compute_mode)
+std::optional<Decision> cdist(const OpCall& call) {
+  const auto& a = call.tensor(0);
+  const auto& b = call.tensor(1);
+  const int64_t ndim = a.ndim();
+  if (a.ndim() != b.ndim()) return std::nullopt;  // broadcast batches of other dims
+  Decision decision;
+  decision.inputs.resize(2);
+  decision.outputs.resize(1);
+  Layout cut = a.is_shard() ? a.layout() : b.is_shard() ? b.layout() : Layout();
+  if (!cut.is_shard()) return decision;
+  if (!a.is_shard() && cut.dim() == ndim - 2) {  // the columns of the result
+    decision.inputs[1] = cut;
+    decision.outputs[0] = cut.moved_to(ndim - 1);
+    return decision;
+  }
+  if (cut.dim() == ndim - 1) cut = cut_elsewhere(call, a.sizes(), {ndim - 1});
+  decision.inputs[0] = decision.outputs[0] = cut;
+  if (!cut.is_shard() || cut.dim() == ndim - 2) return decision;
+  const int64_t of_a = a.sizes()[static_cast<size_t>(cut.dim())];
+  const int64_t of_b = b.sizes()[static_cast<size_t>(cut.dim())];
+  if (of_a != of_b && of_b != 1) return std::nullopt;
+  if (of_b == of_a) decision.inputs[1] = cut;
+  return decision;
+}
+
+/// _cdist_backward(grad, x1, x2, p, cdist): of x1, a sum over the rows of x2.
+std::optional<Decision> cdist_backward(const OpCall& call) {
+  const int64_t ndim = call.tensor(0).ndim();
+  const auto& distances = call.tensor(3);
+  Layout cut = distances.is_shard() ? distances.layout() : Layout();
+  Decision decision;
+  decision.inputs.assign(4, cut);
+  decision.outputs.push_back(cut);
+  if (cut.is_shard() && cut.dim() == ndim - 2) decision.inputs[2] = Layout();
+  if (cut.is_shard() && cut.dim() == ndim - 1) {
+    decision.inputs[1] = Layout();
+    decision.inputs[2] = cut.moved_to(ndim - 2);
+    decision.outputs[0] = Layout(Partial(), {});
+  }
+  return decision;
+}
+
+}  // namespace
+
+SHARD_PATCH(products) {
+  patch.function<at::_ops::addr>(addr).shards("any dim");
+  patch.function<at::_ops::addbmm>(addbmm).shards("any dim");
+  patch.function<at::_ops::vdot>(vdot).shards("any dim");
+  patch.function<at::_ops::dist>(dist).shards("any dim");
+  patch.rule("aten::linalg_cross", cross).shards("any dim").needs_values();
+  patch.rule("aten::_trilinear", trilinear).shards("any dim").needs_values();
+  patch.rule("aten::_cdist_forward", cdist).shards("any dim").needs_values();
+  patch.rule("aten::_cdist_backward", cdist_backward).shards("any dim").needs_values();
+}
+
+}  // namespace shard

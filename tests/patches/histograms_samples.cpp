@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <support/samples.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+namespace shard::testing {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+const Check kForward{.gradients = false, .double_backward = false};
+
+at::Tensor x() { return torch::randn({2, 8, 3}, at::kDouble); }
+
+std::vector<Sample> samples() {
+  torch::manual_seed(340);
+  const at::Tensor edges = torch::tensor({-2.0, -0.5, 0.0, 0.25, 2.5}, at::kDouble);
+  const at::Tensor row = std::get<0>(torch::randn({8}, at::kDouble).sort());
+  const at::Tensor rows = std::get<0>(torch::randn({3, 8}, at::kDouble).sort());
+  const at::Tensor values = torch::randn({3, 5}, at::kDouble);
+  return {
+      {"histc", {sharded(x(), 1)}, [](const Tensors& t) { return t[0].histc(5, -1, 2); }, kForward},
+      {"histc_over_the_range_of_the_values",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return t[0].histc(7); },
+       kForward},
+      {"histc_of_equal_values",
+       {sharded(torch::ones({8}, at::kDouble), 0)},
+       [](const Tensors& t) { return t[0].histc(4); },
+       kForward},
+      {"histogram",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return std::get<0>(at::histogram(t[0], 6)); },
+       kForward},
+      {"histogram_edges",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return std::get<1>(at::histogram(t[0], 6)); },
+       kForward},
+      {"histogram_with_weights_as_density",
+       {sharded(x(), 1), constant(torch::rand({2, 8, 3}, at::kDouble), 1)},
+       [](const Tensors& t) {
+         const std::vector<double> range{-2, 2};
+         return std::get<0>(at::histogram(t[0], 5, range, t[1], /*density=*/true));
+       },
+       kForward},
+      {"histogram_between_edges",
+       {sharded(x(), 1)},
+       [edges](const Tensors& t) { return std::get<0>(at::histogram(t[0], edges)); },
+       kForward},
+      {"bucketize",
+       {sharded(x(), 1)},
+       [edges](const Tensors& t) { return at::bucketize(t[0], edges); },
+       kForward},
+      {"searchsorted_in_a_cut_row",
+       {constant(row, 0), constant(values)},
+       [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },
+       kForward},
+      {"searchsorted_of_cut_values",
+       {constant(row), constant(values, 1)},
+       [](const Tensors& t) { return at::searchsorted(t[0], t[1], false, /*right=*/true); },
+       kForward},
+      {"searchsorted_row_by_row",
+       {constant(rows, 0), constant(values, 0)},
+       [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },
+       kForward},
+      {"searchsorted_row_by_row_cut_along_the_rows",
+       {constant(rows, 1), constant(values)},
+       [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },
+       kForward},
+      {"searchsorted_of_a_number",
+       {constant(row, 0)},
+       [](const Tensors& t) { return at::searchsorted(t[0], 0.25); },
+       kForward},
+  };
+}
+SHARD_SAMPLES(Histograms, samples());
+
+Sample random_sample(Random& r) {
+  const auto sizes = r.sizes(r.integer(1, 4), 1, 7);
+  const int64_t bins = r.integer(1, 9);
+  const Input input = sharded(r.tensor(sizes), r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
+  const Function function = [bins](const Tensors& t) { return t[0].histc(bins, -2, 2); };
+  return {"random", {input}, function, kForward};
+}
+SHARD_RANDOM_SAMPLES(RandomHistograms, random_sample);
+
+}  // namespace
+}  // namespace shard::testing

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <support/samples.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+namespace shard::testing {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor randn(at::IntArrayRef sizes) { return torch::randn(sizes, at::kDouble); }
+const Check kOneGradient{.double_backward = false};
+
+std::vector<Sample> samples() {
+  torch::manual_seed(350);
+  return {
+      {"addr",
+       {sharded(randn({8, 4}), 0), sharded(randn({8}), 0), weight(randn({4}))},
+       [](const Tensors& t) { return at::addr(t[0], t[1], t[2], 0.5, 2).square(); }},
+      {"addr_without_the_first",
+       {weight(randn({8, 4})), sharded(randn({8}), 0), weight(randn({4}))},
+       [](const Tensors& t) { return at::addr(t[0], t[1], t[2], 0).square(); }},
+      {"addbmm_over_a_cut_batch",
+       {weight(randn({3, 4})), sharded(randn({8, 3, 2}), 0), weight(randn({8, 2, 4}))},
+       [](const Tensors& t) { return at::addbmm(t[0], t[1], t[2], 2, 0.5).square(); }},
+      {"vdot",
+       {sharded(randn({9}), 0), sharded(randn({9}), 0)},
+       [](const Tensors& t) { return at::vdot(t[0], t[1]).square(); }},
+      {"dist",
+       {sharded(randn({9, 2}), 0), weight(randn({9, 2}))},
+       [](const Tensors& t) { return at::dist(t[0], t[1], 3); }},
+      {"cross", {sharded(randn({8, 3}), 0), weight(randn({8, 3}))},
+       [](const Tensors& t) { return at::linalg_cross(t[0], t[1]).square(); }},
+      {"cross_of_one_with_many",
+       {sharded(randn({8, 3}), 0), weight(randn({1, 3}))},
+       [](const Tensors& t) { return at::linalg_cross(t[0], t[1]).square(); }},
+      with_costs({"cross_along_the_cut_dim",
+                  {sharded(randn({3, 8}), 0), weight(randn({3, 8}))},
+                  [](const Tensors& t) { return at::linalg_cross(t[0], t[1], 0).square(); }},
+                 2),
+      {"bilinear",
+       {sharded(randn({8, 3}), 0), sharded(randn({8, 4}), 0), weight(randn({2, 3, 4}))},
+       [](const Tensors& t) { return at::bilinear(t[0], t[1], t[2]).square(); }},
+      {"bilinear_of_cut_features",
+       {sharded(randn({5, 8}), 1), weight(randn({5, 4})), weight(randn({2, 8, 4}))},
+       [](const Tensors& t) { return at::bilinear(t[0], t[1], t[2]).square(); }},
+      {"cdist",
+       {sharded(randn({8, 3}), 0), weight(randn({5, 3}))},
+       [](const Tensors& t) { return at::cdist(t[0], t[1], 3); },
+       kOneGradient},
+      {"cdist_of_the_second",
+       {weight(randn({5, 3})), sharded(randn({8, 3}), 0)},
+       [](const Tensors& t) { return at::cdist(t[0], t[1], 2); },
+       kOneGradient},
+      {"cdist_of_batches",
+       {sharded(randn({8, 4, 3}), 0), sharded(randn({8, 5, 3}), 0)},
+       [](const Tensors& t) { return at::cdist(t[0], t[1], 1); },
+       kOneGradient},
+      with_costs({"cdist_of_cut_features",
+                  {sharded(randn({6, 8}), 1), weight(randn({5, 8}))},
+                  [](const Tensors& t) { return at::cdist(t[0], t[1], 2); },
+                  kOneGradient},
+                 2),
+  };
+}
+SHARD_SAMPLES(Products, samples());
+
+Sample random_sample(Random& r) {
+  const int64_t rows = r.integer(1, 8);
+  const int64_t features = r.integer(1, 4);
+  return {"random",
+          {sharded(r.tensor({rows, features}), 0), weight(r.tensor({r.integer(1, 5), features}))},
+          [](const Tensors& t) { return at::cdist(t[0], t[1], 3); },
+          kOneGradient};
+}
+SHARD_RANDOM_SAMPLES(RandomProducts, random_sample);
+
+}  // namespace
+}  // namespace shard::testing

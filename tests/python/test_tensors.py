@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making, asking and moving ShardTensors from Python, and what Python code does with any tensor."""
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+import shardtensor as st
+
+WHOLE = torch.arange(28.0).reshape(7, 4)
+
+
+def test_every_rank_has_its_piece_and_the_global_shape(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE if world.is_root else None, 0, world.mesh(), st.Shard(0), [4, 0, 3])
+        assert x.shape == (7, 4) and st.spec(x).partitions == {0: (4, 0, 3)}
+        assert torch.equal(st.full(x), WHOLE)
+        return st.local(x)
+
+    pieces = on_ranks(3, check)
+    assert [len(piece) for piece in pieces] == [4, 0, 3]
+    assert torch.equal(torch.cat(pieces), WHOLE)
+
+
+def test_parts_of_their_own_sizes_are_agreed_upon(on_ranks):
+    def check(world):
+        x = st.from_local(torch.full((world.rank, 2), float(world.rank)), world.mesh(), st.Shard(0))
+        return st.spec(x).partitions[0]
+
+    assert on_ranks(3, check) == [(0, 1, 2)] * 3
+
+
+def test_redistribute_keeps_the_values_and_the_gradient(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0)).requires_grad_()
+        y = st.redistribute(x, st.Shard(1), [1, 0, 3])
+        assert torch.equal(st.full(y), WHOLE) and st.spec(y).partitions == {1: (1, 0, 3)}
+        (y * WHOLE).sum().backward()
+        assert torch.equal(st.full(x.grad), WHOLE)
+
+    on_ranks(3, check)
+
+
+def test_two_mesh_dims(on_ranks):
+    def check(world):
+        mesh = world.mesh({"ddp": 2, "domain": -1})
+        assert (mesh.ndim, mesh.names, mesh.size("domain")) == (2, ["ddp", "domain"], 2)
+        x = st.scatter_tensor(WHOLE, 0, mesh, [st.Shard(1), st.Shard(0)], [None, [5, 2]])
+        assert st.spec(x).placements == (st.Shard(1), st.Shard(0)) and st.spec(x).partitions[0] == (5, 2)
+        assert torch.equal(st.full(x @ x.T), WHOLE @ WHOLE.T)
+
+    on_ranks(4, check)
+
+
+def test_pending_sums(on_ranks):
+    def check(world):
+        x = st.from_local(torch.ones(2) * (world.rank + 1), world.mesh(), st.Partial("sum"), [])
+        assert st.spec(x).placements[0].reduce_op == "sum"
+        return st.full(x).tolist()
+
+    assert on_ranks(3, check) == [[6.0, 6.0]] * 3
+
+
+def test_operators_and_indexing_give_plain_values(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0), [2, 4, 1])
+        for got, expected in ((x[1:6:2], WHOLE[1:6:2]), (x[-1], WHOLE[-1]), (x[..., None, 2], WHOLE[..., None, 2]),
+                              (2 - x / 3, 2 - WHOLE / 3), (x.T @ x, WHOLE.T @ WHOLE), (x > 5, WHOLE > 5),
+                              (x[[5, 0]], WHOLE[[5, 0]]), (x.mean(0), WHOLE.mean(0)), (-x ** 2, -WHOLE ** 2)):
+            torch.testing.assert_close(st.full(got), expected)
+        y = x.clone()
+        y[2:4] += 10
+        y[:, 1] = 0
+        expected = WHOLE.clone()
+        expected[2:4] += 10
+        expected[:, 1] = 0
+        assert torch.equal(st.full(y), expected)
+        assert float(x.sum()) == float(WHOLE.sum()) and len(x) == 7 and bool((x >= 0).all())
+        assert [tuple(part.shape) for part in x.split(3)] == [(3, 4), (3, 4), (1, 4)]
+
+    on_ranks(3, check)
+
+
+def test_repr_shows_the_spec_and_this_ranks_values(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0)).requires_grad_()
+        return repr(x), str(x * 2)
+
+    for rank, (leaf, result) in enumerate(on_ranks(2, check)):
+        assert "shape=[7, 4]" in leaf and "Shard(0)" in leaf and "requires_grad=True" in leaf and "MulBackward0" in result
+        assert ("27." in leaf) == (rank == 1)
+    assert repr(torch.ones(1)) == "tensor([1.])"
+
+
+def test_what_needs_storage_says_what_to_do_instead(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0))
+        for write in (pickle.dumps, lambda t: torch.save(t, io.BytesIO()), lambda t: torch.save({"x": t}, io.BytesIO())):
+            with pytest.raises(st.SpecMismatch, match="shardtensor.full"):
+                write(x)
+        for read in (lambda t: t.numpy(), lambda t: t.tolist(), lambda t: t.data_ptr()):
+            with pytest.raises(RuntimeError, match="storage"):
+                read(x)
+
+    on_ranks(2, check)
+
+
+def test_deepcopy_copies_the_shard(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0)).requires_grad_()
+        x.sum().backward()
+        twin = copy.deepcopy({"x": x})["x"]
+        with torch.no_grad():
+            x.add_(1)
+        assert torch.equal(st.full(twin), WHOLE) and twin.requires_grad and torch.equal(st.full(twin.grad), WHOLE * 0 + 1)
+        with pytest.raises(RuntimeError, match="leaves"):
+            copy.deepcopy(x * 2)
+
+    on_ranks(2, check)
+
+
+def test_a_model_with_a_sharded_buffer_is_copied(on_ranks):
+    def check(world):
+        model = torch.nn.Linear(4, 2)
+        model.register_buffer("field", st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0)))
+        twin = copy.deepcopy(model)
+        assert st.is_shard_tensor(twin.field) and torch.equal(twin.weight, model.weight)
+        assert twin.weight.data_ptr() != model.weight.data_ptr()
+
+    on_ranks(2, check)
+
+
+def test_messages_are_counted(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0))
+        counter = st.CommCounter()
+        x.relu()
+        assert counter.calls() == 0
+        float(x.sum())
+        assert counter.calls("all_reduce") == 1 and "all_reduce" in repr(counter)
+
+    on_ranks(2, check)
+
+
+def test_dropped_tensors_give_their_memory_back(on_ranks):
+    def check(world):
+        account = st.MemoryAccount()
+        x = st.scatter_tensor(torch.zeros(1000, 64), 0, world.mesh(), st.Shard(0)).requires_grad_()
+        levels = []
+        for _ in range(6):
+            y = torch.nn.functional.conv1d(x.unsqueeze(0).transpose(1, 2), torch.ones(4, 64, 3, requires_grad=True))
+            y.sum().backward()
+            st.redistribute(x, st.Shard(1))  # dropped
+            x.grad = None
+            del y
+            levels.append(account.live)
+        assert levels[-1] <= levels[1], levels
+
+    on_ranks(3, check)

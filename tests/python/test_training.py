@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified torch.nn models train on ShardTensors: on Python threads, on gloo processes and under mpirun."""
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import shardtensor as st
+import unet
+from shardtensor.testing import numerical_shard_tensor_check, relative_error
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("unet.py")
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return unet.train(*unet.model_and_data())
+
+
+def assert_equal_weights(got, expected):
+    errors = [relative_error(a, b) for a, b in zip(got, expected, strict=True)]
+    assert max(errors) < 2e-4, errors  # three steps of AdamW, which divides by small numbers
+
+
+def test_on_three_python_threads(on_ranks, expected):
+    for weights in on_ranks(3, lambda world: unet.train_sharded(world.mesh())):
+        assert_equal_weights(weights, expected)
+
+
+def test_all_ranks_have_the_same_bits(on_ranks):
+    first, *others = on_ranks(3, lambda world: unet.train_sharded(world.mesh()))
+    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other))
+
+
+def test_one_step_in_float64_is_exact(on_ranks):
+    def check(world):
+        model, x, _ = unet.model_and_data()
+        numerical_shard_tensor_check(model.double(), [st.scatter_tensor(x.double(), 0, world.mesh(), st.Shard(2))])
+
+    on_ranks(3, check)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def weights_of(out, ranks):
+    return [torch.load(f"{out}.{rank}") for rank in range(ranks)]
+
+
+def test_on_gloo_processes(tmp_path, expected):
+    environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE="3")
+    processes = [subprocess.Popen([sys.executable, PROGRAM, "gloo", tmp_path / "w"], env=dict(environment, RANK=str(rank)))
+                 for rank in range(3)]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
+    for weights in weights_of(tmp_path / "w", 3):
+        assert_equal_weights(weights, expected)
+
+
+@pytest.mark.skipif("MPI ON" not in st.describe_build(), reason="built without MPI")
+def test_under_mpirun(tmp_path, expected):
+    subprocess.run([ROOT / "scripts/mpirun.sh", "2", sys.executable, PROGRAM, "mpi", tmp_path / "w"], check=True,
+                   timeout=300)
+    for weights in weights_of(tmp_path / "w", 2):
+        assert_equal_weights(weights, expected)
+
+
+def test_the_check_finds_a_wrong_gradient(on_ranks):
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * (2 if st.is_shard_tensor(gradient) else 1)
+
+    def check(world):
+        x = st.scatter_tensor(torch.randn(6, 3), 0, world.mesh(), st.Shard(0))
+        numerical_shard_tensor_check(Wrong.apply, [x], check_grads=False)
+        with pytest.raises(AssertionError, match="gradient 0"):
+            numerical_shard_tensor_check(Wrong.apply, [x])
+
+    on_ranks(2, check)
