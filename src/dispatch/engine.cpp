@@ -382,7 +382,7 @@ Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   const bool has_order = !info_.is_view && index < global_strides_.size();
   Tensor own = local;
   if (has_order) own = in_order(local, global_strides_[index]);
-  if (!is_alias && !has_order && has_thin_pieces(*spec)) own = local.contiguous();
+  if (!is_alias && !has_order) own = in_common_order(local, *spec);
   Tensor result = wrap(own, mesh_, spec);
   auto* impl = impl_of(result);
   if (is_alias || has_order) take_global_strides(impl, index);

@@ -46,14 +46,6 @@ const at::Tensor& innermost(const at::Tensor& tensor) {
   return *bottom;
 }
 
-at::Tensor in_common_order(const at::Tensor& local, const ShardTensorSpec& spec) {
-  if (!spec.is_shard() || local.is_contiguous()) return local;
-  const auto& pieces = spec.partition();
-  const bool has_thin_ones =
-      std::any_of(pieces.begin(), pieces.end(), [](int64_t size) { return size <= 1; });
-  return has_thin_ones ? local.contiguous() : local;
-}
-
 bool is_cut_along(const at::Tensor& tensor, int64_t dim) {
   const auto* impl = impl_of(tensor);
   return impl && (impl->spec()->placement().is_shard(dim) || is_cut_along(impl->local(), dim));
@@ -87,7 +79,7 @@ ShardTensorImpl::ShardTensorImpl(at::Tensor local, DeviceMesh mesh, SpecRef spec
 // The local tensor's stride *order* (zeros and gaps kept) over the global sizes, so that
 // is_contiguous(format), suggest_memory_format() and contiguous() decide as for the local tensor.
 // They must decide alike on every rank: views have strides of their own (NOTE [Strides of views]),
-// new tensors an order that does not hang on a rank's rows (NOTE [Common order]).
+// new tensors an order that does not hang on a rank's rows (NOTE [One memory order on all ranks]).
 void ShardTensorImpl::set_geometry(c10::IntArrayRef global_shape) {
   if (local_.is_contiguous()) {
     set_sizes_contiguous(global_shape);

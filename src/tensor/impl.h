@@ -77,12 +77,6 @@ inline at::Tensor local_alias(const at::Tensor& local) {
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), true));
 }
 
-/// NOTE [Common order]
-/// A new local part of `spec` whose order of dims in memory is that of the other ranks: where a
-/// rank has one row or none, strides do not tell the order, so all ranks make theirs contiguous.
-/// Differentiable.
-at::Tensor in_common_order(const at::Tensor& local, const ShardTensorSpec& spec);
-
 /// Whether `tensor` or a level of it is cut along `dim`.
 bool is_cut_along(const at::Tensor& tensor, int64_t dim);
 

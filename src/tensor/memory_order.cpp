@@ -44,4 +44,8 @@ bool has_thin_pieces(const ShardTensorSpec& spec) {
                                         [](int64_t size) { return size <= 1; });
 }
 
+at::Tensor in_common_order(const at::Tensor& local, const ShardTensorSpec& spec) {
+  return !local.is_contiguous() && has_thin_pieces(spec) ? local.contiguous() : local;
+}
+
 }  // namespace shard

@@ -26,4 +26,7 @@ void set_order(const at::Tensor& tensor, c10::IntArrayRef like);
 /// Whether some rank has too few rows for its local tensor to tell an order.
 bool has_thin_pieces(const ShardTensorSpec& spec);
 
+/// A new local part of `spec`, contiguous where some rank cannot tell its order. Differentiable.
+at::Tensor in_common_order(const at::Tensor& local, const ShardTensorSpec& spec);
+
 }  // namespace shard

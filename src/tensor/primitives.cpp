@@ -11,6 +11,7 @@
 #include "tensor/grid.h"
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
+#include "tensor/memory_order.h"
 #include "tensor/redistribute.h"
 
 namespace shard {
