@@ -62,14 +62,6 @@ Tensor elementwise(const Tensor& x, const Arguments& arguments) {
   return from_local(arguments.with(local).run(to_local(x)), mesh, spec);
 }
 
-std::vector<int64_t> dims_beside_channels(const Tensor& x) {
-  std::vector<int64_t> dims;
-  for (int64_t dim = 0; dim < x.dim(); ++dim) {
-    if (dim != 1) dims.push_back(dim);
-  }
-  return dims;
-}
-
 /// This rank's channels, of the input and of the arguments. NOTE [Idle ranks]: a rank without any
 /// has a made-up one, which is not constant.
 struct OwnChannels {
