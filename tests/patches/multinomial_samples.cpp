@@ -19,7 +19,7 @@ Sample drawn(const std::string& name, const at::Tensor& weights, int64_t dim, in
         const auto first = torch::multinomial(t[0], count, replacement);
         return torch::stack({first, torch::multinomial(t[0], count, replacement)}).to(at::kDouble);
       },
-      {.gradients = false, .double_backward = false, .traffic = 3, .both_precisions = false}};
+      {.gradients = false, .double_backward = false, .both_precisions = false, .traffic = 3}};
 }
 
 at::Tensor rows() { return torch::rand({9, 6}, at::kDouble) + 0.01; }
