@@ -12,7 +12,6 @@
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_c2r.h>
 #include <ATen/ops/_fft_r2c.h>
-#include <ATen/ops/empty_like.h>
 #include <shard/patch.h>
 #include <shard/window_patch.h>
 
@@ -86,6 +85,19 @@ class Steps {
   void move(int64_t dim) { move(spec_->with(Shard(dim), sizes())); }
   void move(const Layout& to) { move(spec_->with(to.placement, sizes(), to.partition)); }
 
+  /// NOTE [Columns that travel]
+  /// The shard moves to `target` and the dim that it leaves is transformed. What travels is written
+  /// with that dim innermost, and stays so: reading columns where they lie, a row apart, would cost
+  /// more than the transform.
+  void move_and_transform(int64_t target, const Along& along) {
+    const int64_t cut = shard_dim();
+    const int64_t last = static_cast<int64_t>(sizes().size()) - 1;
+    swap_dims(cut, last);
+    move(target == last ? cut : target);
+    transform(along, {last});
+    swap_dims(cut, last);
+  }
+
   /// `last_size`: of the last of `dims` afterwards; -1: unchanged.
   void transform(const Along& along, const Dims& dims, int64_t last_size = -1) {
     if (dims.empty()) return;
@@ -112,6 +124,14 @@ class Steps {
   }
 
  private:
+  void swap_dims(int64_t a, int64_t b) {
+    if (a == b) return;
+    Shape shape(sizes().begin(), sizes().end());
+    std::swap(shape[static_cast<size_t>(a)], shape[static_cast<size_t>(b)]);
+    const int64_t dim = shard_dim() == a ? b : shard_dim() == b ? a : shard_dim();
+    spec_ = spec_->with(Shard(dim), shape, spec_->partition());
+    steps_.emplace_back([a, b](const Tensor& x) { return x.transpose(a, b); });
+  }
   void move(const SpecRef& target) {
     steps_.emplace_back([from = spec_, target, mesh = mesh_](const Tensor& x) {
       return raw_local(redistribute(from_local(x, mesh, from), target));
@@ -175,30 +195,8 @@ bool has_other_dim(const OpCall& call, const Dims& dims) {
   return cut_elsewhere(call, call.tensor(0).sizes(), dims).is_shard();
 }
 
-/// NOTE [Columns]
-/// LibTorch gathers several batch dims into one by a copy that jumps from row to row, and returns
-/// the transposed result. A slice of two dims is transformed as it lies and copied back in blocks.
-Tensor transform_columns(const Tensor& x, int64_t dim, int64_t normalization, bool forward) {
-  const Tensor slices = x.view({-1, x.size(dim), x.stride(dim)});
-  const Tensor result = at::empty_like(slices);
-  for (int64_t i = 0; i < slices.size(0); ++i) {
-    result[i].copy_(at::_fft_c2c(slices[i], {0}, normalization, forward));
-  }
-  return result.view(x.sizes());
-}
-
-bool has_large_columns(const Tensor& x, const Dims& dims) {
-  constexpr int64_t kLarge = 1 << 12;  // elements of a slice
-  if (is_shard_tensor(x) || dims.size() != 1 || !x.is_contiguous()) return false;
-  const int64_t width = x.stride(dims[0]);
-  return width > 1 && x.size(dims[0]) > 1 && x.numel() > 0 && width * x.size(dims[0]) >= kLarge;
-}
-
 Along complex_along(int64_t normalization, bool forward) {
   return [=](const Tensor& x, const Dims& dims) {
-    if (has_large_columns(x, dims)) {
-      return transform_columns(x, dims[0], normalization, forward);
-    }
     return at::_fft_c2c(x, dims, normalization, forward);
   };
 }
@@ -214,8 +212,7 @@ std::optional<Decision> complex_to_complex(const OpCall& call) {
   const auto target = neighbour(call, dims, cut, forward ? 1 : -1);
   if (!target) return elsewhere(call, dims, along, -1);
   steps.transform(along, without(dims, cut));
-  steps.move(*target);
-  steps.transform(along, {cut});
+  steps.move_and_transform(*target, along);
   return steps.decision(call.tensor(0).layout());
 }
 
@@ -236,8 +233,7 @@ std::optional<Decision> real_to_complex(const OpCall& call) {
   const int64_t cut = steps.shard_dim();
   if (const auto target = neighbour(call, dims, cut, 1); target && cut != last) {
     steps.transform(whole, without(dims, cut), half);
-    steps.move(*target);
-    steps.transform(along, {cut});
+    steps.move_and_transform(*target, along);
     return steps.decision(call.tensor(0).layout());
   }
   if (cut != last || dims.size() == 1 || has_other_dim(call, dims)) {
@@ -283,8 +279,7 @@ std::optional<Decision> complex_to_real(const OpCall& call) {
     return steps.decision(home);
   }
   steps.transform(along, without(without(dims, cut), last));
-  steps.move(*target);
-  steps.transform(along, {cut});
+  steps.move_and_transform(*target, along);
   steps.transform(whole, {last}, size);
   return steps.decision(call.tensor(0).layout());
 }

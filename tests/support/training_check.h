@@ -34,7 +34,9 @@ const std::vector<Training>& example_trainings();
 
 /// Three steps of SGD on the tensors and on their shards. Fails the current gtest with the split
 /// and what differs; also when the plain training moves the loss by less than 5 % or the weights by
-/// less than 100 times the tolerance. Collective over `world`.
-void expect_training_equals_plain(const Training& training, World& world);
+/// less than 100 times the tolerance. Collective over `world`. `manners`: names of splits(); none:
+/// all.
+void expect_training_equals_plain(const Training& training, World& world,
+                                  const std::vector<std::string>& manners = {});
 
 }  // namespace shard::testing
