@@ -35,24 +35,33 @@ std::vector<Sample> sums() {
       of("nansum", with_holes(), [](const Tensor& t) { return t.nansum().square(); }),
       of("nansum_over_the_cut_dim", with_holes(),
          [](const Tensor& t) { return t.nansum(1, true).square(); }),
-      of("count_nonzero", x().round(), [](const Tensor& t) { return t.count_nonzero(); }, kForward),
-      of("count_nonzero_over_a_dim", x().round(), [](const Tensor& t) { return t.count_nonzero(1); },
-         kForward),
-      of("count_nonzero_over_dims", x().round(),
-         [](const Tensor& t) {
-           return at::count_nonzero(t, at::IntArrayRef{0, 1});
-         },
-         kForward),
-      of("renorm", x(), [](const Tensor& t) { return t.renorm(2, 1, 2.5); },
-         Check{.double_backward = false}),
-      of("renorm_along_another_dim", x(), [](const Tensor& t) { return t.renorm(3, 2, 1.5); },
-         Check{.double_backward = false}),
-      of("safe_softmax", with_empty_rows(),
-         [](const Tensor& t) { return at::_safe_softmax(t, 1).square(); },
-         Check{.double_backward = false}),
-      of("cumprod", x(), [](const Tensor& t) { return t.cumprod(1); }, Check{.traffic = 2}),
-      of("cumprod_with_zeros", x().relu(), [](const Tensor& t) { return t.cumprod(2); },
-         Check{.double_backward = false}),
+      of(
+          "count_nonzero", x().round(), [](const Tensor& t) { return t.count_nonzero(); },
+          kForward),
+      of(
+          "count_nonzero_over_a_dim", x().round(),
+          [](const Tensor& t) { return t.count_nonzero(1); }, kForward),
+      of(
+          "count_nonzero_over_dims", x().round(),
+          [](const Tensor& t) {
+            return at::count_nonzero(t, at::IntArrayRef{0, 1});
+          },
+          kForward),
+      of(
+          "renorm", x(), [](const Tensor& t) { return t.renorm(2, 1, 2.5); },
+          Check{.double_backward = false}),
+      of(
+          "renorm_along_another_dim", x(), [](const Tensor& t) { return t.renorm(3, 2, 1.5); },
+          Check{.double_backward = false}),
+      of(
+          "safe_softmax", with_empty_rows(),
+          [](const Tensor& t) { return at::_safe_softmax(t, 1).square(); },
+          Check{.double_backward = false}),
+      of(
+          "cumprod", x(), [](const Tensor& t) { return t.cumprod(1); }, Check{.traffic = 2}),
+      of(
+          "cumprod_with_zeros", x().relu(), [](const Tensor& t) { return t.cumprod(2); },
+          Check{.double_backward = false}),
       of("masked_fill_by_a_tensor", x(),
          [](const Tensor& t) { return t.masked_fill(t > 0.5, t.mean()).square(); }),
   };
@@ -64,14 +73,33 @@ std::vector<Sample> copies() {
   using at::Tensor;
   const Check moves{.traffic = 8};
   return {
-      of("repeat", x(), [](const Tensor& t) { return t.repeat({3, 1, 2}).square(); }, moves),
-      of("repeat_along_the_cut_dim", x(), [](const Tensor& t) { return t.repeat({2, 1, 2, 1}).square(); },
-         moves),
-      of("tile", x(), [](const Tensor& t) { return t.tile({2, 2}).square(); }, moves),
-      of("repeat_to_nothing", x(), [](const Tensor& t) { return t.repeat({1, 0, 1}).square(); }),
+      of(
+          "repeat", x(),
+          [](const Tensor& t) {
+            return t.repeat({3, 1, 2}).square();
+          },
+          moves),
+      of(
+          "repeat_along_the_cut_dim", x(),
+          [](const Tensor& t) {
+            return t.repeat({2, 1, 2, 1}).square();
+          },
+          moves),
+      of(
+          "tile", x(),
+          [](const Tensor& t) {
+            return t.tile({2, 2}).square();
+          },
+          moves),
+      of("repeat_to_nothing", x(),
+         [](const Tensor& t) {
+           return t.repeat({1, 0, 1}).square();
+         }),
       {"block_diag",
        {sharded(torch::randn({8, 2}, at::kDouble), 0), weight(torch::randn({3, 4}, at::kDouble))},
-       [](const Tensors& t) { return at::block_diag({t[0], t[1]}).square(); },
+       [](const Tensors& t) {
+         return at::block_diag({t[0], t[1]}).square();
+       },
        moves},
       {"slice_scatter",
        {sharded(x(), 1), weight(torch::randn({2, 3, 6}, at::kDouble))},
@@ -79,12 +107,13 @@ std::vector<Sample> copies() {
       {"select_scatter",
        {sharded(x(), 1), weight(torch::randn({2, 6}, at::kDouble))},
        [](const Tensors& t) { return at::select_scatter(t[0], t[1], 1, -2).square(); }},
-      of("chunk_cat", x(),
-         [](const Tensor& t) {
-           const Tensor other = t.slice(2, 0, 3);
-           return at::_chunk_cat({t, other}, 0, 2);
-         },
-         Check{.gradients = false, .double_backward = false, .traffic = 8}),
+      of(
+          "chunk_cat", x(),
+          [](const Tensor& t) {
+            const Tensor other = t.slice(2, 0, 3);
+            return at::_chunk_cat({t, other}, 0, 2);
+          },
+          Check{.gradients = false, .double_backward = false, .traffic = 8}),
       {"unsafe_masked_index",
        {sharded(x(), 1)},
        [](const Tensors& t) {
@@ -101,7 +130,8 @@ Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 3), 1, 6);
   std::vector<int64_t> repeats;
   for (size_t i = 0; i < sizes.size(); ++i) repeats.push_back(r.integer(1, 3));
-  const Input input = sharded(r.tensor(sizes), r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
+  const Input input =
+      sharded(r.tensor(sizes), r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
   const Function function = [repeats](const Tensors& t) { return t[0].repeat(repeats).square(); };
   return {"random", {input}, function, Check{.traffic = 12}};
 }

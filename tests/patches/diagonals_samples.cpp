@@ -13,11 +13,15 @@ at::Tensor x() { return torch::randn({2, 8, 6}, at::kDouble); }
 std::vector<Sample> samples() {
   torch::manual_seed(320);
   return {
-      {"tril_of_cut_rows", {sharded(x(), 1)}, [](const Tensors& t) { return t[0].tril(1).square(); }},
+      {"tril_of_cut_rows",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return t[0].tril(1).square(); }},
       {"tril_of_cut_columns",
        {sharded(x(), 2)},
        [](const Tensors& t) { return t[0].tril(-2).square(); }},
-      {"triu_of_cut_rows", {sharded(x(), 1)}, [](const Tensors& t) { return t[0].triu(-1).square(); }},
+      {"triu_of_cut_rows",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return t[0].triu(-1).square(); }},
       {"triu_of_cut_columns",
        {sharded(x(), 2)},
        [](const Tensors& t) { return t[0].triu(2).square(); }},

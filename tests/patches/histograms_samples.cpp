@@ -78,7 +78,8 @@ SHARD_SAMPLES(Histograms, samples());
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 7);
   const int64_t bins = r.integer(1, 9);
-  const Input input = sharded(r.tensor(sizes), r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
+  const Input input =
+      sharded(r.tensor(sizes), r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
   const Function function = [bins](const Tensors& t) { return t[0].histc(bins, -2, 2); };
   return {"random", {input}, function, kForward};
 }

@@ -34,25 +34,29 @@ std::vector<Sample> factorisations() {
   return {
       of("inverse", matrices(), [](const Tensor& a) { return at::linalg_inv(a); }),
       of("determinant", matrices(), [](const Tensor& a) { return at::linalg_det(a); }),
-      of("slogdet", matrices(),
-         [](const Tensor& a) { return std::get<1>(at::linalg_slogdet(a)); }),
+      of("slogdet", matrices(), [](const Tensor& a) { return std::get<1>(at::linalg_slogdet(a)); }),
       of("cholesky_ex", symmetric(), [](const Tensor& a) { return at::linalg_cholesky(a); }),
       of("cholesky", symmetric(), [](const Tensor& a) { return at::cholesky(a); }),
-      of("cholesky_inverse", symmetric(),
-         [](const Tensor& a) { return at::cholesky_inverse(at::linalg_cholesky(a)); }, kForward),
+      of(
+          "cholesky_inverse", symmetric(),
+          [](const Tensor& a) { return at::cholesky_inverse(at::linalg_cholesky(a)); }, kForward),
       of("qr", matrices(), [](const Tensor& a) { return std::get<1>(at::linalg_qr(a)).square(); }),
-      of("qr_without_q", matrices(),
-         [](const Tensor& a) { return std::get<1>(at::linalg_qr(a, "r")).square(); }, kForward),
+      of(
+          "qr_without_q", matrices(),
+          [](const Tensor& a) { return std::get<1>(at::linalg_qr(a, "r")).square(); }, kForward),
       of("svd", matrices(), [](const Tensor& a) { return std::get<1>(at::linalg_svd(a)); }),
       of("singular_values", matrices(), [](const Tensor& a) { return at::linalg_svdvals(a); }),
       of("eigh", symmetric(), [](const Tensor& a) { return std::get<0>(at::linalg_eigh(a)); }),
       of("eigvalsh", symmetric(), [](const Tensor& a) { return at::linalg_eigvalsh(a); }),
-      of("eig", symmetric(),
-         [](const Tensor& a) { return at::real(std::get<0>(at::linalg_eig(a))); }, kForward),
-      of("eigvals", symmetric(), [](const Tensor& a) { return at::real(at::linalg_eigvals(a)); },
-         kForward),
-      of("matrix_exp", matrices() * 0.1, [](const Tensor& a) { return at::linalg_matrix_exp(a); },
-         kForward),
+      of(
+          "eig", symmetric(),
+          [](const Tensor& a) { return at::real(std::get<0>(at::linalg_eig(a))); }, kForward),
+      of(
+          "eigvals", symmetric(), [](const Tensor& a) { return at::real(at::linalg_eigvals(a)); },
+          kForward),
+      of(
+          "matrix_exp", matrices() * 0.1, [](const Tensor& a) { return at::linalg_matrix_exp(a); },
+          kForward),
       of("pinv", matrices(), [](const Tensor& a) { return at::linalg_pinv(a); }),
       of("lu", matrices(), [](const Tensor& a) { return std::get<2>(at::linalg_lu(a)); }),
       of("lu_without_pivots", matrices(),
@@ -62,27 +66,32 @@ std::vector<Sample> factorisations() {
            const auto [lu, pivots] = at::linalg_lu_factor(a);
            return std::get<2>(at::lu_unpack(lu, pivots));
          }),
-      of("lu_unpack_pivots_only", matrices(),
-         [](const Tensor& a) {
-           const auto [lu, pivots] = at::linalg_lu_factor(a);
-           return std::get<0>(at::lu_unpack(lu, pivots, /*unpack_data=*/false));
-         },
-         kForward),
-      of("ldl", symmetric(), [](const Tensor& a) { return std::get<0>(at::linalg_ldl_factor(a)); },
-         kForward),
-      of("geqrf", matrices(), [](const Tensor& a) { return std::get<0>(at::geqrf(a)); }, kForward),
-      of("householder_product", matrices(),
-         [](const Tensor& a) {
-           const auto [reflectors, tau] = at::geqrf(a);
-           return at::linalg_householder_product(reflectors, tau);
-         },
-         kForward),
-      of("ormqr", matrices(),
-         [](const Tensor& a) {
-           const auto [reflectors, tau] = at::geqrf(a);
-           return at::ormqr(reflectors, tau, a);
-         },
-         kForward),
+      of(
+          "lu_unpack_pivots_only", matrices(),
+          [](const Tensor& a) {
+            const auto [lu, pivots] = at::linalg_lu_factor(a);
+            return std::get<0>(at::lu_unpack(lu, pivots, /*unpack_data=*/false));
+          },
+          kForward),
+      of(
+          "ldl", symmetric(), [](const Tensor& a) { return std::get<0>(at::linalg_ldl_factor(a)); },
+          kForward),
+      of(
+          "geqrf", matrices(), [](const Tensor& a) { return std::get<0>(at::geqrf(a)); }, kForward),
+      of(
+          "householder_product", matrices(),
+          [](const Tensor& a) {
+            const auto [reflectors, tau] = at::geqrf(a);
+            return at::linalg_householder_product(reflectors, tau);
+          },
+          kForward),
+      of(
+          "ormqr", matrices(),
+          [](const Tensor& a) {
+            const auto [reflectors, tau] = at::geqrf(a);
+            return at::ormqr(reflectors, tau, a);
+          },
+          kForward),
   };
 }
 SHARD_SAMPLES(LinalgFactorisations, factorisations());

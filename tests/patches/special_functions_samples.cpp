@@ -24,7 +24,8 @@ std::vector<Sample> unary_cases() {
   torch::manual_seed(310);
   std::vector<Sample> cases;
   const auto add = [&](const std::string& op, const at::Tensor& x, const Check& check) {
-    cases.push_back({op, {sharded(x, 1)}, [op](const Tensors& t) { return call(op, {t[0]}); }, check});
+    cases.push_back(
+        {op, {sharded(x, 1)}, [op](const Tensors& t) { return call(op, {t[0]}); }, check});
   };
   for (const char* op : {"special_entr", "special_erfcx", "special_log_ndtr", "special_i0e"}) {
     add(op, positive(), kWithGradient);
@@ -48,7 +49,9 @@ std::vector<Sample> binary_cases() {
                        const Check& check) {
     cases.push_back({op,
                      {sharded(x, 1), constant(y)},
-                     [op](const Tensors& t) { return call(op, {t[0], t[1]}); },
+                     [op](const Tensors& t) {
+                       return call(op, {t[0], t[1]});
+                     },
                      check});
   };
   const at::Tensor degree = torch::randint(0, 5, {8, 1}).to(at::kDouble);
@@ -85,8 +88,8 @@ SHARD_SAMPLES(GammaFunctions, gamma_cases());
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 7);
   const bool of_two = r.coin();
-  const Input input = sharded(r.tensor(sizes).abs() + 0.2,
-                              r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
+  const Input input =
+      sharded(r.tensor(sizes).abs() + 0.2, r.integer(0, static_cast<int64_t>(sizes.size()) - 1));
   const Function function = [of_two](const Tensors& t) {
     return of_two ? at::special_xlog1py(t[0], t[0].mean()) : at::special_erfcx(t[0]);
   };
