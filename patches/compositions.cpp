@@ -2,7 +2,9 @@
 // Ops whose own kernel or gradient formula asks for the whole tensor, written as what they are made
 // of: the parts know how to lie.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/all.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumprod.h>
@@ -55,6 +57,26 @@ Tensor safe_softmax(const Tensor& x, int64_t dim, Dtype dtype) {
   const Tensor is_empty = at::all(x.eq(-std::numeric_limits<double>::infinity()), dim, true);
   const Tensor result = at::softmax(at::where(is_empty, at::zeros_like(x), x), dim, dtype);
   return at::where(is_empty, at::zeros_like(result), result);
+}
+
+/// How much the other classes come within `margin` of the right one, summed over them, by sample.
+Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const at::Scalar& p,
+                         const at::Scalar& margin, const std::optional<Tensor>& weight,
+                         int64_t reduction) {
+  const bool is_batch = x.dim() > 1;
+  const Tensor scores = is_batch ? x : x.unsqueeze(0);
+  const Tensor right = (is_batch ? target : target.reshape({1})).unsqueeze(1);
+  const int64_t classes = scores.size(1);
+  Tensor excess = (scores - scores.gather(1, right) + margin).clamp_min(0);
+  if (p.toDouble() == 2) excess = excess.square();
+  if (weight && weight->defined())
+    excess = excess * weight->index_select(0, right.squeeze(1)).unsqueeze(1);
+  const Tensor is_right = at::arange(classes, right.options()).eq(right);
+  const Tensor losses =
+      at::where(is_right, at::zeros_like(excess), excess).sum(1) / static_cast<double>(classes);
+  if (reduction == at::Reduction::Mean) return losses.mean();
+  if (reduction == at::Reduction::Sum) return losses.sum();
+  return is_batch ? losses : losses.squeeze(0);
 }
 
 // ---- copies side by side
@@ -192,6 +214,7 @@ SHARD_PATCH(compositions) {
   patch.function<ops::count_nonzero_dim_IntList>(count_nonzero_dims).shards("any dim");
   patch.function<ops::renorm>(renorm).shards("any dim");
   patch.function<ops::_safe_softmax>(safe_softmax).shards("any dim");
+  patch.function<ops::multi_margin_loss>(multi_margin_loss).shards("any dim");
   patch.function<ops::repeat>(repeat).shards("any dim");
   patch.function<ops::block_diag>(block_diag).shards("any dim");
   patch.function<ops::_chunk_cat>(chunk_cat).shards("any dim");

@@ -12,6 +12,7 @@
 #include <shard/patch.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 namespace shard {
@@ -119,18 +120,22 @@ std::optional<Decision> cdist(const OpCall& call) {
   decision.outputs.resize(1);
   Layout cut = a.is_shard() ? a.layout() : b.is_shard() ? b.layout() : Layout();
   if (!cut.is_shard()) return decision;
+  std::vector<int64_t> whole_dims(static_cast<size_t>(ndim), ndim - 1);
+  std::iota(whole_dims.begin(), whole_dims.end() - 2, 0);
   if (!a.is_shard() && cut.dim() == ndim - 2) {  // the columns of the result
     decision.inputs[1] = cut;
     decision.outputs[0] = cut.moved_to(ndim - 1);
     return decision;
   }
-  if (cut.dim() == ndim - 1) cut = cut_elsewhere(call, a.sizes(), {ndim - 1});
+  const auto batches_differ = [&](int64_t dim) {
+    return a.sizes()[static_cast<size_t>(dim)] != b.sizes()[static_cast<size_t>(dim)];
+  };
+  if (cut.dim() == ndim - 1 || (cut.dim() < ndim - 2 && batches_differ(cut.dim()))) {
+    cut = cut_elsewhere(call, a.sizes(), whole_dims);  // to the rows of the first
+  }
   decision.inputs[0] = decision.outputs[0] = cut;
   if (!cut.is_shard() || cut.dim() == ndim - 2) return decision;
-  const int64_t of_a = a.sizes()[static_cast<size_t>(cut.dim())];
-  const int64_t of_b = b.sizes()[static_cast<size_t>(cut.dim())];
-  if (of_a != of_b && of_b != 1) return std::nullopt;
-  if (of_b == of_a) decision.inputs[1] = cut;
+  decision.inputs[1] = cut;
   return decision;
 }
 

@@ -23,13 +23,14 @@ from shardtensor._C import (
     is_shard_tensor, local, local_weights, manual_seed, redistribute, register_dispatch_handler,
     register_function_handler, run_ranks, scatter_tensor, set_check_replicated, set_explain, set_fallback_mode,
     set_tensor_promotion_mode, zeros)
-from shardtensor import _tensor_methods
+from shardtensor import _compile, _tensor_methods
 from shardtensor.handlers import next_handler
 from shardtensor.process_groups import mesh_from_process_group
 from shardtensor.ranks import broadcast_parameters, launch
 from shardtensor.spec import ShardTensor, Spec, spec
 
 _tensor_methods.install()
+_compile.install()
 
 __version__ = "0.1.0"
 __all__ = [name for name, value in list(globals().items()) if not name.startswith("_") and name != "torch"]
