@@ -85,6 +85,9 @@ class PatchRegistrar {
   /// a tensor of that size, remembered_layout() finds it there and only the local part is
   /// allocated.
   Listing remembering_rule(const std::string& op, Rule rule);
+  /// Runs LibTorch's own kernel of an op on the ShardTensors: one that is written for every backend
+  /// and calls nothing but ops which are covered.
+  Listing decomposes(const std::string& op);
 
   OpListing& entry(size_t index);
 

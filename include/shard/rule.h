@@ -124,6 +124,10 @@ Layout cut_elsewhere(const OpCall& call, c10::IntArrayRef sizes, c10::IntArrayRe
 /// Output like the first tensor argument (Partial becomes Replicate); sizes arguments do not occur.
 Rule like_input();
 
+/// Fills argument 0 with random numbers: the parts of those that one device would draw, wherever
+/// the tensor is cut (docs/random-numbers.md). Needs argument `generator`. CPU only.
+Rule draws();
+
 /// `view` and its kin: the sizes are argument 1. See NOTE [Views across a sharded dim].
 Rule view_as_sizes();
 /// `_reshape_alias`, which has strides too.

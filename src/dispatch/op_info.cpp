@@ -53,6 +53,7 @@ OpInfo read(const c10::OperatorHandle& op) {
     info.reads_sizes = entry->reads_sizes;
     info.remembers_input = entry->remembers_input;
     info.needs_values = entry->needs_values;
+    info.is_composite |= entry->decomposes;
   }
   return info;
 }

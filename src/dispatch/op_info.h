@@ -17,7 +17,7 @@ struct OpInfo {
   bool is_view = false;                ///< returns an alias it does not write
   bool is_mutating = false;
   bool changes_metadata = false;  ///< inplace_view: unsqueeze_, t_, ...
-  bool is_composite = false;      ///< decomposes into other ops above autograd
+  bool is_composite = false;      ///< runs LibTorch's kernel, which calls other ops
   bool remembers_input = false;   ///< see NOTE [Remembered inputs]
   bool needs_values = false;      ///< pending sums are reduced above autograd
   bool reads_sizes = false;       ///< its rule also runs when all inputs are replicated

@@ -95,6 +95,12 @@ PatchRegistrar::Listing PatchRegistrar::remembering_rule(const std::string& op, 
   return listing;
 }
 
+PatchRegistrar::Listing PatchRegistrar::decomposes(const std::string& op) {
+  auto listing = rule(op, {});
+  registry().rules[op].decomposes = true;
+  return listing.notes("by LibTorch's own kernel");
+}
+
 PatchRegistrar::Listing& PatchRegistrar::Listing::needs_values() {
   registry().rules[registrar_.entry(index_).op].needs_values = true;
   return *this;

@@ -16,6 +16,7 @@ struct RuleEntry {
   bool reads_sizes = false;
   bool remembers_input = false;
   bool needs_values = false;
+  bool decomposes = false;  ///< and so has no rule
 };
 
 const RuleEntry* find_rule(const std::string& op_name);

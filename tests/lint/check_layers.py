@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["base", "io", "comm", "mesh", "tensor", "exchange", "dispatch", "patching", "patches", "runtime", "parallel",
+LAYERS = ["base", "io", "comm", "mesh", "tensor", "random", "exchange", "dispatch", "patching", "patches", "runtime", "parallel",
           "stencil", "fem", "testing"]
 HEADERS_WITHOUT_SOURCE = {"error": "base", "communicator": "comm", "patch": "dispatch", "patch_kernel": "dispatch",
                           "process_group": "comm"}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers: the same as one device draws with the same generator, for any ranks and shards,
+// and the generator afterwards is where it would be there. Every rank must call with equal
+// generators, as the default ones are after launch(). docs/random-numbers.md.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/bernoulli.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_dropout.h>
+#include <ATen/ops/normal.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <shard/patch.h>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using OptionalGenerator = std::optional<at::Generator>;
+
+/// LibTorch's sampler compares one uniform number an element with its probability.
+Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const auto dtype = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return self.copy_(at::empty_like(self, dtype).uniform_(0, 1, std::move(generator)).lt(p));
+}
+
+Tensor bernoulli_like(const Tensor& self, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::empty_like(self, at::MemoryFormat::Contiguous).bernoulli_(self, std::move(generator));
+}
+
+Tensor bernoulli_p(const Tensor& self, double p, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::empty_like(self, at::MemoryFormat::Contiguous).bernoulli_(p, std::move(generator));
+}
+
+/// Numbers of a normal distribution of the shape of `like`, as at::normal takes them from the
+/// stream.
+Tensor standard_normal(const Tensor& like, OptionalGenerator generator) {
+  return at::empty_like(like, at::MemoryFormat::Contiguous).normal_(0, 1, std::move(generator));
+}
+
+Tensor normal_around(const Tensor& mean, double std, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return standard_normal(mean, std::move(generator)).mul_(std).add_(mean);
+}
+
+Tensor normal_of_width(double mean, const Tensor& std, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return standard_normal(std, std::move(generator)).mul_(std).add_(mean);
+}
+
+Tensor normal(const Tensor& mean, const Tensor& std, OptionalGenerator generator) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  check<SpecMismatch>(mean.sizes() == std.sizes(), "normal", "got mean ", mean.sizes(), " and std ",
+                      std.sizes(), "; expected equal sizes. expand() one of them.");
+  const Tensor& like = is_shard_tensor(mean) ? mean : std;
+  return standard_normal(like, std::move(generator)).mul_(std).add_(mean);
+}
+
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& x, double p, std::optional<bool> train) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (x.numel() == 0 || !train.value_or(true)) return {x.clone(), at::ones_like(x, at::kBool)};
+  if (p == 1) return {at::zeros_like(x), at::zeros_like(x, at::kBool)};
+  const Tensor mask = at::empty_like(x, at::kBool).bernoulli_(1 - p);
+  return {x.mul(mask).mul_(1 / (1 - p)), mask};
+}
+
+}  // namespace
+
+SHARD_PATCH(random) {
+  namespace ops = at::_ops;
+  for (const char* op : {"bernoulli_.float", "uniform_", "normal_", "exponential_", "cauchy_",
+                         "log_normal_", "geometric_", "random_", "random_.to", "random_.from"}) {
+    patch.rule(std::string("aten::") + op, draws()).shards("any dim");
+  }
+  for (const char* op :
+       {"rand_like", "rand_like.generator", "randn_like", "randn_like.generator", "randint_like",
+        "randint_like.generator", "randint_like.low_dtype", "randint_like.low_generator_dtype"}) {
+    patch.decomposes(std::string("aten::") + op).shards("any dim");
+  }
+  patch.dispatch<ops::bernoulli__Tensor>(bernoulli_tensor_).shards("any dim");
+  patch.dispatch<ops::bernoulli>(bernoulli_like).shards("any dim");
+  patch.dispatch<ops::bernoulli_p>(bernoulli_p).shards("any dim");
+  patch.dispatch<ops::normal_Tensor_float>(normal_around).shards("any dim");
+  patch.dispatch<ops::normal_float_Tensor>(normal_of_width).shards("any dim");
+  patch.dispatch<ops::normal_Tensor_Tensor>(normal).shards("any dim");
+  patch.dispatch<ops::native_dropout>(native_dropout).shards("any dim");
+}
+
+}  // namespace shard

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rule of ops that fill a tensor with random numbers.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <shard/error.h>
+#include <shard/rule.h>
+
+#include "random/draw.h"
+#include "tensor/grid.h"
+#include "tensor/impl.h"
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+c10::OperatorHandle find_op(const std::string& qualified) {
+  const size_t dot = qualified.find('.');
+  const std::string overload = dot == std::string::npos ? "" : qualified.substr(dot + 1);
+  return c10::Dispatcher::singleton().findSchemaOrThrow(qualified.substr(0, dot).c_str(),
+                                                        overload.c_str());
+}
+
+/// The op itself, on a plain tensor and with a generator of ours.
+Sampler sampler_of(const OpCall& call, c10::ArrayRef<IValue> arguments, size_t generator_at) {
+  auto fill = [op = find_op(call.name()), arguments = arguments.vec(), generator_at](
+                  const Tensor& numbers, const at::Generator& generator) {
+    torch::jit::Stack stack = arguments;
+    stack[0] = numbers;
+    stack[generator_at] = generator;
+    op.callBoxed(&stack);
+  };
+  return {call.name(), std::move(fill)};
+}
+
+at::Generator generator_of(const IValue& argument) {
+  return argument.isNone() ? at::detail::getDefaultCPUGenerator() : argument.toGenerator();
+}
+
+size_t index_of_generator(const std::string& op) {
+  const auto index = find_op(op).schema().argumentIndexWithName("generator");
+  TORCH_INTERNAL_ASSERT(index, op, " has no generator");
+  return static_cast<size_t>(*index);
+}
+
+/// NOTE [Versions of locals]: the engine bumps the outermost level's.
+const Tensor& bump_inner_levels(const Tensor& local) {
+  const Tensor* level = &local;
+  while (const auto* impl = impl_of(*level)) {
+    level = &impl->local();
+    if (!level->is_inference()) level->unsafeGetTensorImpl()->bump_version();
+  }
+  return *level;
+}
+
+std::optional<Decision> draw(const OpCall& call) {
+  const auto& self = call.tensor(0);
+  check<SpecMismatch>(!self.is_partial(), call.name(), "got ", *self.spec,
+                      " to fill; expected Shard or Replicate. redistribute() it first.");
+  if (!self.tensor.device().is_cpu()) return std::nullopt;
+  Decision decision;
+  decision.inputs.push_back(self.layout());
+  decision.outputs.push_back(self.layout());
+  if (call.mesh().size() == 1 || self.tensor.numel() == 0) return decision;
+  std::vector<IValue> arguments;
+  for (size_t i = 0; i < call.size(); ++i) arguments.push_back(call.argument(i));
+  const size_t generator_at = index_of_generator(call.name());
+  const auto generator = generator_of(arguments[generator_at]);
+  const Tensor whole = self.tensor;
+  decision.local = [whole, generator, sampler = sampler_of(call, arguments, generator_at)](
+                       c10::ArrayRef<IValue> local) {
+    const Grid grid = Grid::of(whole);
+    const WholeTensor geometry{{whole.sizes().begin(), whole.sizes().end()},
+                               {whole.strides().begin(), whole.strides().end()},
+                               whole.scalar_type()};
+    const Tensor& own = bump_inner_levels(local[0].toTensor());
+    own.copy_(draw_part(geometry, sampler, generator, grid.box(grid.mesh.rank())));
+    return std::vector<IValue>{local[0]};
+  };
+  return decision;
+}
+
+}  // namespace
+
+Rule draws() { return draw; }
+
+}  // namespace shard
