@@ -285,8 +285,8 @@ Tensor laid_out(const Tensor& y, bool has_flash_layout) {
 }
 
 Tensor on_this_rank(const Attention& a, const AttentionPlan& plan) {
-  const bool is_plain_call =
-      plan.reach == AttentionPlan::Reach::Own && (!plan.is_causal || a.has_all_queries);
+  const bool is_plain_call = plan.reach == AttentionPlan::Reach::Own && !plan.dropout &&
+                             (!plan.is_causal || a.has_all_queries);
   if (is_plain_call && a.q.numel() > 0 && a.k.numel() > 0) {
     const auto mask = a.mask.defined() ? std::optional<Tensor>(a.mask) : std::nullopt;
     return laid_out(at::scaled_dot_product_attention(a.q, a.k, a.v, mask, a.dropout, plan.is_causal,
@@ -378,6 +378,11 @@ Tensor attend_as(const Attention& given, const Attention& a, const Lie& lie, con
     const int64_t begin = plan.queries[0].begin + offset_of(lie.q.partition, mesh.rank());
     plan.queries = {{begin, begin + lie.q.partition[rank]}};
   }
+  if (plan.dropout && lie.q.is_shard() && lie.q.dim() < a.query_dim()) {
+    Rows& rows = plan.leading[static_cast<size_t>(lie.q.dim())];
+    rows.begin += offset_of(lie.q.partition, mesh.rank());
+    rows.end = rows.begin + lie.q.partition[rank];
+  }
   if ((lie.is_ring || lie.is_merge) && mesh.size() > 1) {
     plan.reach = lie.is_ring ? AttentionPlan::Reach::Ring : AttentionPlan::Reach::Merge;
     plan.mesh = mesh;
@@ -463,6 +468,19 @@ void check_zigzag(const Attention& a, const Lie& lie, int64_t ranks) {
                       "them so, or leave the ZigzagSequences scope.");
 }
 
+/// Once, on the whole of the scores.
+void begin_dropout(const Attention& a, AttentionPlan& plan) {
+  Shape scores(a.q.sizes());
+  scores.back() = a.k.size(-2);
+  if (std::find(scores.begin(), scores.end(), 0) != scores.end()) return;
+  if (!innermost(a.q).is_cpu()) {
+    refuse_op(c10::str("aten::", kName), c10::str("dropout_p = ", a.dropout, " on a GPU"),
+              "dropout_p = 0: which weights one GPU drops depends on the whole launch");
+  }
+  plan.dropout = draw_attention_dropout(a.dropout, scores, a.q.scalar_type());
+  for (int64_t dim = 0; dim < a.query_dim(); ++dim) plan.leading.push_back({0, a.q.size(dim)});
+}
+
 /// Goes down the levels of a mesh of several dims; `plan` tells what those above have cut.
 Tensor attend(const Attention& given, AttentionPlan plan) {
   const Tensor* sharded = nullptr;
@@ -471,11 +489,8 @@ Tensor attend(const Attention& given, AttentionPlan plan) {
   }
   if (!sharded) return on_this_rank(given, plan);
   const DeviceMesh mesh = mesh_of(*sharded);
-  if (given.dropout > 0 && mesh.size() > 1) {
-    refuse_op(c10::str("aten::", kName), c10::str("dropout_p = ", given.dropout),
-              "dropout_p = 0: every rank would drop other weights than one device");
-  }
   const Attention a = promoted(given, mesh);
+  if (given.dropout > 0 && mesh.size() > 1 && !plan.dropout) begin_dropout(a, plan);
   const Lie lie = lie_of(a, mesh.size(), plan.reach == AttentionPlan::Reach::Own);
   if (are_sequences_zigzag() && plan.is_causal && (lie.is_ring || lie.is_merge)) {
     check_zigzag(a, lie, mesh.size());
@@ -511,7 +526,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 SHARD_PATCH(attention) {
   patch.function<at::_ops::scaled_dot_product_attention>(scaled_dot_product_attention)
       .shards("batch", "heads", "sequence", "features (moved to the sequence)")
-      .notes("a cut sequence of keys travels around the ranks; dropout: refused");
+      .notes("a cut sequence of keys travels around the ranks, or heads do: SHARD_ATTENTION");
 }
 
 }  // namespace shard

@@ -7,9 +7,23 @@
 #include <shard/mesh.h>
 #include <shard/spec.h>
 
+#include <memory>
 #include <vector>
 
 namespace shard {
+
+/// Which weights are dropped: those that one device drops whose generator has the same state.
+class AttentionDropout {
+ public:
+  virtual ~AttentionDropout() = default;
+  /// Zero where dropped, else 1 / (1 - p): (sizes of `leading`..., queries, keys).
+  virtual at::Tensor factors(const std::vector<Rows>& leading, const Rows& queries,
+                             const Rows& keys) const = 0;
+};
+/// Takes from the calling rank's generator what the draw for scores of these sizes (..., queries,
+/// keys) takes, so all ranks make it. CPU only: MissingShardPatch.
+std::shared_ptr<const AttentionDropout> draw_attention_dropout(double p, const Shape& scores,
+                                                               at::ScalarType dtype);
 
 /// Where the rows of one attention call lie.
 struct AttentionPlan {
@@ -25,6 +39,8 @@ struct AttentionPlan {
   std::vector<std::vector<Rows>> keys;  ///< of the keys of every rank; of all keys for Own
   bool is_causal = false;               ///< a query sees the keys up to its own position
   double scale = 1;
+  std::shared_ptr<const AttentionDropout> dropout;  ///< null: none
+  std::vector<Rows> leading;  ///< of dropout: what this rank has of the dims before the queries
 
   int64_t own_queries() const;
   Partition key_sizes() const;

@@ -81,6 +81,20 @@ Tensor added_to_scores(const Tensor& mask, const AttentionPlan& plan, const Keys
                                c10::typeMetaToScalarType(options.dtype()));
 }
 
+/// Factors of the weights of all local queries and the keys that are here; undefined: ones.
+Tensor kept_here(const AttentionPlan& plan, const Keys& keys) {
+  if (!plan.dropout) return {};
+  std::vector<Tensor> rows;
+  for (const Rows& queries : plan.queries) {
+    std::vector<Tensor> blocks;
+    for (const Rows& columns : keys.positions) {
+      blocks.push_back(kept_weights(plan, queries, columns));
+    }
+    rows.push_back(at::cat(blocks, -1));
+  }
+  return at::cat(rows, -2);
+}
+
 /// The gradient of a mask from that of the scores: other columns are zero.
 Tensor of_mask(const Tensor& of_scores, const Tensor& mask, const Rows& columns) {
   if (mask.size(-1) == 1) return of_scores.sum_to_size(mask.sizes());
@@ -119,13 +133,15 @@ BlockGradients differentiable_gradients(const Tensor& gradient, const Inputs& in
   const Tensor unscaled = (scores - grouped(lse.unsqueeze(-1))).exp();
   const Tensor total = over_ranks(unscaled.sum(-1, true));
   const Tensor weights = unscaled / (total + (total == 0));
-  const Tensor of_weights = at::matmul(g, shared(v).transpose(-2, -1));
+  const Tensor kept = kept_here(plan, keys);
+  const auto dropped = [&](const Tensor& t) { return kept.defined() ? t * grouped(kept) : t; };
+  const Tensor of_weights = dropped(at::matmul(g, shared(v).transpose(-2, -1)));
   const Tensor mean = over_ranks((weights * of_weights).sum(-1, true));
   const Tensor of_scores = weights * (of_weights - mean);
   BlockGradients result;
   result.q = (at::matmul(of_scores, shared(k)) * plan.scale).reshape(in.q.sizes());
   result.k = of_shared(at::matmul(of_scores.transpose(-2, -1), q) * plan.scale);
-  result.v = of_shared(at::matmul(weights.transpose(-2, -1), g));
+  result.v = of_shared(at::matmul(dropped(weights).transpose(-2, -1), g));
   if (wants_mask) {
     result.mask = of_mask(of_scores.reshape(all_heads.sizes()), in.mask, keys.columns);
   }

@@ -68,8 +68,9 @@ std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blo
     for (const Rows& keys : blocks.positions(step)) {
       for (const auto& part : visible_parts(queries, keys, plan.is_causal)) {
         const Rows of_block = shifted(part.keys, key);
-        parts.push_back({shifted(part.queries, query), of_block,
-                         shifted(of_block, blocks.rows(step).begin), part.is_causal});
+        parts.push_back(
+            {shifted(part.queries, query), of_block, shifted(of_block, blocks.rows(step).begin),
+             shifted(part.queries, queries.begin), shifted(part.keys, keys.begin), part.is_causal});
       }
       key += keys.size();
     }
@@ -79,7 +80,7 @@ std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blo
 }
 
 Block block_of(const SeenPart& part, const Tensor& q, const Pair& keys, const Tensor& mask,
-               double scale) {
+               const AttentionPlan& plan) {
   const auto narrowed = [](const Tensor& t, const Rows& rows) {
     return t.narrow(2, rows.begin, rows.size());
   };
@@ -87,10 +88,18 @@ Block block_of(const SeenPart& part, const Tensor& q, const Pair& keys, const Te
               narrowed(keys.k, part.keys),
               narrowed(keys.v, part.keys),
               Tensor(),
+              kept_weights(plan, part.query_positions, part.key_positions),
               part.is_causal,
-              scale};
+              plan.scale};
   if (mask.defined()) block.mask = mask_rows(mask_rows(mask, -1, part.columns), -2, part.queries);
   return block;
+}
+
+Tensor kept_weights(const AttentionPlan& plan, const Rows& queries, const Rows& keys) {
+  if (!plan.dropout) return {};
+  Tensor kept = plan.dropout->factors(plan.leading, queries, keys);
+  while (kept.dim() < 4) kept = kept.unsqueeze(0);
+  return kept.dim() == 4 ? kept : kept.flatten(0, kept.dim() - 4);
 }
 
 Tensor mask_rows(const Tensor& mask, int64_t dim, const Rows& rows) {

@@ -48,13 +48,17 @@ struct SeenPart {
   Rows queries;  ///< rows of the local queries
   Rows keys;     ///< rows of the block
   Rows columns;  ///< of the mask
+  Rows query_positions, key_positions;
   bool is_causal = false;
 };
 std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blocks, int64_t step);
 
 /// What `part` is in tensors. `mask` may be undefined.
 Block block_of(const SeenPart& part, const at::Tensor& q, const Pair& keys, const at::Tensor& mask,
-               double scale);
+               const AttentionPlan& plan);
+/// What the plan keeps of the weights of these queries and keys, (batch, heads, queries, keys);
+/// undefined: all.
+at::Tensor kept_weights(const AttentionPlan& plan, const Rows& queries, const Rows& keys);
 
 /// Rows along `dim` of a mask, which is alike along dims of size one.
 at::Tensor mask_rows(const at::Tensor& mask, int64_t dim, const Rows& rows);

@@ -110,7 +110,7 @@ BlockResult attend_all(const Inputs& in, const AttentionPlan& plan) {
     }
     if (in.q.size(0) > 0 && in.q.size(1) > 0) {
       for (const auto& part : seen_parts(plan, blocks, step)) {
-        merged.add(part, attend(block_of(part, in.q, held, in.mask, plan.scale)));
+        merged.add(part, attend(block_of(part, in.q, held, in.mask, plan)));
       }
     }
     if (travel) travel->wait();
@@ -238,7 +238,7 @@ class BackwardPass {
     if (in_.q.size(0) == 0 || in_.q.size(1) == 0) return;
     for (const auto& part : seen_parts(plan_, blocks_, step)) {
       const Tensor g = gradient_.narrow(2, part.queries.begin, part.queries.size());
-      const auto gradients = attend_backward(g, block_of(part, in_.q, held, in_.mask, plan_.scale),
+      const auto gradients = attend_backward(g, block_of(part, in_.q, held, in_.mask, plan_),
                                              rows_of(result_, part.queries), wanted_.mask);
       add_gradients(sums_, found, gradients, part, wanted_);
     }
