@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <c10/util/strides.h>
 #include <shard/attention.h>
 #include <shard/exchange.h>
 #include <shard/patch.h>
@@ -15,6 +16,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace shard {
 namespace {
@@ -28,8 +30,8 @@ struct Attention {
   double dropout = 0;
   std::optional<double> scale;
   bool has_grouped_heads = false;
-  bool has_all_queries = true;  ///< no mesh dim cuts them
-  bool has_flash_layout = false;
+  bool has_all_queries = true;      ///< no mesh dim cuts them
+  std::vector<int64_t> order = {};  ///< dims of the result as they lie in memory, outermost first
   /// Whether the mask is alike along each dim of q, told from the global sizes: where two mesh dims
   /// cut the queries, the inner one finds a single row on some ranks.
   std::vector<bool> mask_is_alike = {};
@@ -273,15 +275,36 @@ bool is_for_flash(const Attention& a) {
          at::globalContext().userEnabledFlashSDP();
 }
 
-/// The result laid out as LibTorch's kernel does, so that views of it work as they do there: the
-/// flash kernel's is contiguous after transpose(1, 2). Strides are compared, since is_contiguous()
-/// ignores dims of size one, whose strides the spec takes over.
-Tensor laid_out(const Tensor& y, bool has_flash_layout) {
-  if (!has_flash_layout) return y.contiguous();
-  const int64_t row = y.size(1) * y.size(3);
-  const std::vector<int64_t> strides{y.size(2) * row, y.size(3), row, 1};
-  if (y.strides() == c10::IntArrayRef(strides)) return y;
-  return y.transpose(1, 2).clone(at::MemoryFormat::Contiguous).transpose(1, 2);
+/// Dims of the result as LibTorch's kernel lays them out, so that views of it work as they do
+/// there: the flash kernel's result lies like the query. From metadata that all ranks have.
+std::vector<int64_t> order_of_result(const Attention& a) {
+  std::vector<int64_t> order(static_cast<size_t>(a.ndim()));
+  std::iota(order.begin(), order.end(), 0);
+  if (!is_for_flash(a)) return order;
+  const auto strides = at::infer_dense_strides(a.q.sizes(), a.q.strides());
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+    return strides[static_cast<size_t>(i)] > strides[static_cast<size_t>(j)];
+  });
+  return order;
+}
+
+/// Applies `f(t, where)` to `t` with its dims in `order`, where `where` is the place of `dim`.
+template <class F>
+Tensor in_order(const Tensor& t, const std::vector<int64_t>& order, int64_t dim, const F& f) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return f(t.permute(order), inverse[static_cast<size_t>(dim)]).permute(inverse);
+}
+
+/// Strides are compared, since is_contiguous() ignores dims of size one, whose strides the spec
+/// takes over.
+Tensor laid_out(const Tensor& y, const std::vector<int64_t>& order) {
+  return in_order(y, order, 0, [](const Tensor& t, int64_t) {
+    const bool is_so = t.strides() == c10::IntArrayRef(c10::contiguous_strides(t.sizes()));
+    return is_so ? t : t.clone(at::MemoryFormat::Contiguous);
+  });
 }
 
 Tensor on_this_rank(const Attention& a, const AttentionPlan& plan) {
@@ -291,7 +314,7 @@ Tensor on_this_rank(const Attention& a, const AttentionPlan& plan) {
     const auto mask = a.mask.defined() ? std::optional<Tensor>(a.mask) : std::nullopt;
     return laid_out(at::scaled_dot_product_attention(a.q, a.k, a.v, mask, a.dropout, plan.is_causal,
                                                      a.scale, a.has_grouped_heads),
-                    a.has_flash_layout);
+                    a.order);
   }
   Tensor mask = a.mask;
   if (mask.defined() && a.ndim() > 4) {
@@ -304,7 +327,7 @@ Tensor on_this_rank(const Attention& a, const AttentionPlan& plan) {
                                   mask.defined() ? in_four_dims(mask) : mask, plan);
   Shape shape(a.q.sizes());
   shape.back() = a.v.size(-1);
-  return a.has_flash_layout ? laid_out(y, true) : y.contiguous().view(shape);
+  return laid_out(a.ndim() == 4 ? y : y.contiguous().view(shape), a.order);
 }
 
 // ---- one mesh dim after the other
@@ -403,10 +426,9 @@ Tensor attend_as(const Attention& given, const Attention& a, const Lie& lie, con
   local.q = balance.there(local.q, a.query_dim());
   if (lie.mask.is_shard()) local.mask = balance.there(local.mask, local.mask.dim() - 2);
   plan.queries = balance.rows[rank];
-  const Tensor y = on_this_rank(local, plan);
-  if (!a.has_flash_layout) return from_local(balance.back(y, a.query_dim()), mesh, spec);
-  const Tensor laid = laid_out(balance.back(y.transpose(1, 2), 1).transpose(1, 2), true);
-  return from_local(laid, mesh, spec);
+  const Tensor y = in_order(on_this_rank(local, plan), a.order, a.query_dim(),
+                            [&](const Tensor& t, int64_t dim) { return balance.back(t, dim); });
+  return from_local(laid_out(y, a.order), mesh, spec);
 }
 
 /// Under a causal mask the last rank of P has (P - 1) / 2 blocks of scores more to compute than the
@@ -498,8 +520,8 @@ Tensor attend(const Attention& given, AttentionPlan plan) {
   const AttentionForm form = form_of(a, lie, plan, mesh.size());
   if (form != AttentionForm::Heads) return attend_as(given, a, lie, mesh, plan, form);
   const Tensor y = attend_as(given, a, by_heads(a, mesh.size()), mesh, plan, form);
-  if (!a.has_flash_layout) return moved(y, lie.q);
-  return moved(y.transpose(1, 2), lie.q.moved_to(1)).transpose(1, 2);
+  return in_order(y, a.order, a.query_dim(),
+                  [&](const Tensor& t, int64_t dim) { return moved(t, lie.q.moved_to(dim)); });
 }
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -512,7 +534,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   expand_batches(a);
   check_mask(a, is_causal);
   a.mask_is_alike = dims_of_alike_masks(a);
-  a.has_flash_layout = is_for_flash(a);
+  a.order = order_of_result(a);
   AttentionPlan plan;
   plan.queries = {{0, a.q.size(-2)}};
   plan.keys = {{{0, a.k.size(-2)}}};

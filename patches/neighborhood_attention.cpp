@@ -83,16 +83,17 @@ Tensor plain(const Tensor& query, const Tensor& key, const Tensor& value, at::In
 }
 
 /// How query, key and value are cut: as the first of them that is, but never along the features.
-Layout common_layout(const std::vector<Tensor>& tensors, int64_t ranks) {
+/// `may_cut_points`: no other mesh dim does.
+Layout common_layout(const std::vector<Tensor>& tensors, int64_t ranks, bool may_cut_points) {
   for (const Tensor& t : tensors) {
     if (!is_shard_tensor(t) || !spec_of(t)->is_shard()) continue;
     const Layout layout(*spec_of(t));
     if (layout.dim() < t.dim() - 1) return layout;
   }
   for (const Tensor& t : tensors) {
-    if (is_shard_tensor(t) && spec_of(t)->is_shard()) {
-      return {Shard(1), even_partition(t.size(1), ranks)};
-    }
+    if (!is_shard_tensor(t) || !spec_of(t)->is_shard()) continue;
+    if (!may_cut_points || is_shard_tensor(raw_local(t))) return {};
+    return {Shard(1), even_partition(t.size(1), ranks)};
   }
   return {};
 }
@@ -119,12 +120,12 @@ std::pair<Tensor, Tensor> with_halo(const Tensor& k, const Tensor& v, int64_t di
 }
 
 /// Goes down the levels of a mesh of several dims.
-Tensor attend(std::vector<Tensor> qkv, Parts parts, double scale) {
+Tensor attend(std::vector<Tensor> qkv, Parts parts, double scale, bool is_outermost) {
   const auto found =
       std::find_if(qkv.begin(), qkv.end(), [](const Tensor& t) { return is_shard_tensor(t); });
   if (found == qkv.end()) return attend_to_neighbors(qkv[0], qkv[1], qkv[2], parts, scale);
   const DeviceMesh mesh = mesh_of(*found);
-  const Layout layout = common_layout(qkv, mesh.size());
+  const Layout layout = common_layout(qkv, mesh.size(), is_outermost);
   for (Tensor& t : qkv) {
     t = promote(t, mesh);
     t = redistribute(t, spec_of(t)->with(layout.placement, t.sizes(), layout.partition));
@@ -144,14 +145,14 @@ Tensor attend(std::vector<Tensor> qkv, Parts parts, double scale) {
     std::tie(k, v) =
         with_halo(k, v, dim + 1, layout.partition, mesh, parts[static_cast<size_t>(dim)]);
   }
-  return from_local(attend({to_local(qkv[0]), k, v}, parts, scale), mesh, spec);
+  return from_local(attend({to_local(qkv[0]), k, v}, parts, scale, false), mesh, spec);
 }
 
 Tensor sharded(const Tensor& query, const Tensor& key, const Tensor& value, at::IntArrayRef kernel,
                at::IntArrayRef dilation, c10::List<bool> is_causal, std::optional<double> scale) {
   check_shapes(query, key, value);
   return attend({query, key, value}, whole_parts(query, kernel, dilation, is_causal),
-                scale_of(query, scale));
+                scale_of(query, scale), true);
 }
 
 TORCH_LIBRARY_FRAGMENT(shard, library) {

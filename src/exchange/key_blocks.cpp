@@ -3,10 +3,14 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 namespace shard {
 namespace {
 
 using at::Tensor;
+
+constexpr int64_t kBytesWorthOverlapping = int64_t{1} << 18;
 
 Shape with_rows(const Tensor& like, int64_t rows) {
   Shape shape(like.sizes());
@@ -52,6 +56,12 @@ Pair KeyBlocks::empty(int64_t step, at::ScalarType dtype) const {
   const int64_t rows = sizes_[owner(step)];
   const int64_t elements = (k_.size(3) + v_.size(3)) * k_.size(0) * k_.size(1) * rows;
   return pair_in(at::empty({elements}, k_.options().dtype(dtype)), k_, v_, rows);
+}
+
+bool KeyBlocks::overlap() const {
+  const int64_t rows = *std::max_element(sizes_.begin(), sizes_.end());
+  const int64_t elements = (k_.size(3) + v_.size(3)) * k_.size(0) * k_.size(1) * rows;
+  return travel() && elements * static_cast<int64_t>(k_.element_size()) >= kBytesWorthOverlapping;
 }
 
 Pair KeyBlocks::zeros(int64_t step, at::ScalarType dtype) const {

@@ -34,6 +34,9 @@ class KeyBlocks {
   Pair own() const;
   Pair empty(int64_t step, at::ScalarType dtype) const;
   Pair zeros(int64_t step, at::ScalarType dtype) const;
+  /// Whether blocks are so large that one is to travel while another is used: waking the helper
+  /// threads costs as much as a small copy. The same on every rank.
+  bool overlap() const;
 
  private:
   size_t owner(int64_t step) const;

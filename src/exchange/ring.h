@@ -29,8 +29,9 @@ class Cargo {
  public:
   void send(int64_t to, const at::Tensor& tensor) { add(sends_, to, tensor); }
   void receive(int64_t from, const at::Tensor& tensor) { add(receives_, from, tensor); }
-  /// Collective. Use what travels only after the wait().
-  Pending<std::vector<at::Tensor>> start(const DeviceMesh& mesh) &&;
+  /// Collective. Use what travels only after the wait(). `overlaps`, alike on all ranks: it
+  /// travels meanwhile; else at once.
+  Pending<std::vector<at::Tensor>> start(const DeviceMesh& mesh, bool overlaps) &&;
 
  private:
   static void add(std::vector<Message>& messages, int64_t peer, const at::Tensor& tensor);

@@ -84,8 +84,7 @@ class Merged {
     if (is_begun_) return;
     is_begun_ = true;
     const auto options = q_.options().dtype(dtype());
-    // As LibTorch's flash kernel lays its result out.
-    result_ = {at::zeros({q_.size(0), q_.size(2), q_.size(1), v_.size(3)}, options).transpose(1, 2),
+    result_ = {at::zeros({q_.size(0), q_.size(1), q_.size(2), v_.size(3)}, options),
                at::full(q_.sizes().slice(0, 3), -std::numeric_limits<double>::infinity(), options)};
   }
 
@@ -106,7 +105,7 @@ BlockResult attend_all(const Inputs& in, const AttentionPlan& plan) {
       next = blocks.empty(step + 1, in.k.scalar_type());
       Cargo cargo;
       pass_on(cargo, held, next, plan.mesh);
-      travel = std::move(cargo).start(plan.mesh);
+      travel = std::move(cargo).start(plan.mesh, blocks.overlap());
     }
     if (in.q.size(0) > 0 && in.q.size(1) > 0) {
       for (const auto& part : seen_parts(plan, blocks, step)) {
@@ -201,7 +200,7 @@ class BackwardPass {
     if (blocks_.travel() && wanted_.keys) {
       Cargo cargo;
       home_.board(cargo);
-      std::move(cargo).start(plan_.mesh).wait();
+      std::move(cargo).start(plan_.mesh, false).wait();
       home_.arrive(own_);
     }
     sums_.k = own_.k;
@@ -224,7 +223,7 @@ class BackwardPass {
       Cargo cargo;
       pass_on(cargo, held, next, plan_.mesh);
       home_.board(cargo);
-      travel = std::move(cargo).start(plan_.mesh);
+      travel = std::move(cargo).start(plan_.mesh, blocks_.overlap());
     }
     const Pair found = wanted_.keys && step > 0 ? blocks_.zeros(step, dtype_) : own_;
     add_block(step, held, found);

@@ -236,6 +236,7 @@ TEST(AttentionLayout, OfTheResultIsThatOfThePlainOp) {
     bool is_causal = false;
     std::optional<Tensor> mask = std::nullopt;
     at::ScalarType dtype = at::kFloat;
+    bool is_transposed = false;
   };
   const std::vector<Call> calls{
       {{2, 2, 9, 4}},
@@ -246,22 +247,35 @@ TEST(AttentionLayout, OfTheResultIsThatOfThePlainOp) {
       {{2, 9, 4}},
       {{2, 2, 9, 4}, true, std::nullopt, at::kDouble},
       {{2, 2, 9, 4}, true, std::nullopt, at::kBFloat16},
+      {{2, 6, 9, 4}, false, std::nullopt, at::kFloat, true},
+      {{2, 6, 9, 4}, true, std::nullopt, at::kDouble, true},
   };
   for (const int64_t dim : {-2, -3}) {
     run_ranks(3, [&](World& world) {
       for (const auto& call : calls) {
-        const Tensor whole = torch::randn(call.sizes).to(call.dtype);
+        Tensor whole = torch::randn(call.sizes).to(call.dtype);
+        if (call.is_transposed) whole = whole.transpose(1, 2).contiguous().transpose(1, 2);
         const Tensor plain = attend({whole, whole, whole}, call.is_causal, call.mask);
         for (const auto form :
              {AttentionForm::Ring, AttentionForm::Balanced, AttentionForm::Auto}) {
           const AttentionFormGuard guard(form);
-          const Tensor x = scatter_tensor(whole, 0, world.mesh(), {Shard(dim + whole.dim())});
+          const auto cut_along = [&](const Tensor& t, int64_t cut) {
+            return scatter_tensor(t, 0, world.mesh(), {Shard(cut)});
+          };
+          const Tensor x = call.is_transposed
+                               ? cut_along(whole.transpose(1, 2), -dim - 1).transpose(1, 2)
+                               : cut_along(whole, dim + whole.dim());
           const Tensor y = attend({x, x, x}, call.is_causal, call.mask);
           EXPECT_EQ(y.strides(), plain.strides()) << whole.sizes() << " " << call.is_causal;
         }
       }
-      const Tensor x = scatter_tensor(torch::randn({2, 2, 9, 4}), 0, world.mesh(), {Shard(2)});
-      EXPECT_EQ(attend({x, x, x}, false).transpose(1, 2).view({2, 9, 8}).size(1), 9);
+      // As modules make heads of features, and features of heads, by views alone.
+      const Tensor rows = scatter_tensor(torch::randn({2, 9, 8}), 0, world.mesh(), {Shard(1)});
+      const Tensor x = rows.view({2, 9, 2, 4}).transpose(1, 2);
+      for (const auto form : {AttentionForm::Ring, AttentionForm::Balanced}) {
+        const AttentionFormGuard guard(form);
+        EXPECT_EQ(attend({x, x, x}, false).transpose(1, 2).view({2, 9, 8}).size(1), 9);
+      }
     });
   }
 }

@@ -74,7 +74,7 @@ std::vector<Sample> samples() {
   const auto rows = [](int64_t n) { return torch::randn({3, n, kFeatures}); };
   return {
       attention("attention_of_itself", attention_inputs(7, 7, 1), true, false),
-      attention("attention_of_another", attention_inputs(5, 11, 1), false, false),
+      attention("attention_of_another", attention_inputs(7, 7, 1), false, false),
       attention("attention_cut_along_the_batch", attention_inputs(5, 5, 0), true, false),
       attention("attention_with_weights", attention_inputs(7, 7, 1), true, true),
       attention("attention_with_hidden_keys", attention_inputs(7, 7, 1), true, false,
