@@ -10,8 +10,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shard {
@@ -71,10 +73,38 @@ class CommunicatorBackend {
   /// Payload bytes that this rank has sent to other ranks, counted where they are moved. Exact
   /// after a barrier. CommCounter computes the same from the calls; tests compare the two.
   virtual int64_t bytes_sent() const = 0;
+
+  /// A second communicator of the same ranks for a helper thread, which uses it while the rank's
+  /// own thread computes or uses this one. Null where the backend serves one thread only.
+  /// Collective.
+  virtual std::shared_ptr<CommunicatorBackend> make_lane() { return nullptr; }
+  /// On a lane, called by the rank's own thread: one more operation is in its helper's hands.
+  virtual void note_handed_over() {}
+  /// On a lane, called by the rank's own thread: it begins or ends a long wait for its helper.
+  virtual void note_rank_waits(bool /*waits*/) {}
 };
 
 class CommLog;
+class TransferLane;
 enum class CommKind : uint8_t;
+
+/// What an operation that has been started will give. It comes out of wait() only, which raises
+/// what the operation raises, so a result can be neither used early nor taken for granted.
+template <class T>
+class [[nodiscard]] Pending {
+ public:
+  explicit Pending(std::function<T()> finish) : finish_(std::move(finish)) {}
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&&) noexcept = default;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  ~Pending() = default;
+  /// Once.
+  T wait() { return std::exchange(finish_, nullptr)(); }
+
+ private:
+  std::function<T()> finish_;
+};
 
 /// The handle that the rest of the library uses: forwards to the backend, counts every call in the
 /// CommCounter of this rank (kind, bytes this rank sends to other ranks, `name`, current label) and
@@ -102,6 +132,13 @@ class Communicator {
   void broadcast(at::Tensor& tensor, int root) const;
   void scatter_v(const std::vector<at::Tensor>& pieces, at::Tensor& output, int root) const;
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) const;
+  /// The same while the caller goes on: a helper thread of this rank moves the messages. The
+  /// received tensors come out of wait(); until then nobody writes what is sent or touches what is
+  /// received. Exchanges that are started are matched between ranks in their order, apart from all
+  /// other calls; several may be under way. All that holds for a call holds for wait(): errors,
+  /// timeout, fingerprints. Where the backend serves one thread only, the messages move at once.
+  Pending<std::vector<at::Tensor>> start_exchange(std::vector<Message> sends,
+                                                  std::vector<Message> receives) const;
   std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
   Communicator split(int color, int key, std::string name) const;
   void poison(const std::string& why) const noexcept;
@@ -115,6 +152,7 @@ class Communicator {
 
   std::shared_ptr<CommunicatorBackend> backend_;
   std::shared_ptr<CommLog> log_;  ///< of the rank that made the handle
+  std::shared_ptr<TransferLane> lane_;
   std::string name_;
   int rank_ = 0;
   int size_ = 1;

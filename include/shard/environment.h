@@ -25,6 +25,8 @@ struct Environment {
   bool staged_devices = false;
   /// SHARD_CHECK_NCCL=1: ranks compare what they are about to do before every NCCL operation.
   bool check_nccl = false;
+  /// SHARD_ATTENTION: "auto", "ring", "balanced" or "heads"; see <shard/attention.h>.
+  std::string attention = "auto";
   /// SHARD_EXPLAIN=1, SHARD_FALLBACK=gather, SHARD_CHECK_REPLICATED=1: see <shard/modes.h>.
   bool explain = false;
   bool gather_fallback = false;

@@ -7,7 +7,23 @@
 #include <shard/mesh.h>
 #include <shard/spec.h>
 
+#include <memory>
+#include <vector>
+
 namespace shard {
+
+/// Which weights are dropped: those that one device drops whose generator has the same state.
+class AttentionDropout {
+ public:
+  virtual ~AttentionDropout() = default;
+  /// Zero where dropped, else 1 / (1 - p): (sizes of `leading`..., queries, keys).
+  virtual at::Tensor factors(const std::vector<Rows>& leading, const Rows& queries,
+                             const Rows& keys) const = 0;
+};
+/// Takes from the calling rank's generator what the draw for scores of these sizes (..., queries,
+/// keys) takes, so all ranks make it. CPU only: MissingShardPatch.
+std::shared_ptr<const AttentionDropout> draw_attention_dropout(double p, const Shape& scores,
+                                                               at::ScalarType dtype);
 
 /// Where the rows of one attention call lie.
 struct AttentionPlan {
@@ -18,12 +34,16 @@ struct AttentionPlan {
     Merge,  ///< all ranks have the same queries: what each finds in its own keys is merged
   };
   Reach reach = Reach::Own;
-  DeviceMesh mesh;         ///< over whose ranks the keys are cut; undefined for Own
-  Rows queries;            ///< global rows of the local queries
-  Partition keys;          ///< sizes of the pieces in rank order; a single one for Own
-  bool is_causal = false;  ///< query i sees the keys 0..i
+  DeviceMesh mesh;                      ///< over whose ranks the keys are cut; undefined for Own
+  std::vector<Rows> queries;            ///< positions in the sequence of the local queries
+  std::vector<std::vector<Rows>> keys;  ///< of the keys of every rank; of all keys for Own
+  bool is_causal = false;               ///< a query sees the keys up to its own position
   double scale = 1;
+  std::shared_ptr<const AttentionDropout> dropout;  ///< null: none
+  std::vector<Rows> leading;  ///< of dropout: what this rank has of the dims before the queries
 
+  int64_t own_queries() const;
+  Partition key_sizes() const;
   int64_t all_keys() const;
 };
 
@@ -32,13 +52,16 @@ struct AttentionPlan {
 /// (undefined, or floating-point to be added, or bool: true is seen) broadcasts to (batch, heads,
 /// queries, all keys). Rows that see no key are zero. Half precisions accumulate in float.
 ///
-/// Neither the scores nor all keys are ever held, only those of one block of keys. Ring: size - 1
-/// exchanges forward, size backward (keys and values in one message, their gradients in another).
-/// Merge: two all-reduces forward, none backward. Differentiable twice; with a graph of the
-/// backward (create_graph) it gathers the keys and holds the scores of the local queries.
-/// The gradients are those of this rank's queries (Merge: of this rank's keys). Collective over
-/// plan.mesh.
+/// Neither the scores nor all keys are ever held, only those of two blocks of keys, of which one
+/// travels while the other is used. Ring: size - 1 exchanges forward, size backward (keys and
+/// values in one message, their gradients in another). Merge: two all-reduces forward, none
+/// backward. Differentiable twice; with a graph of the backward (create_graph) it gathers the keys
+/// and holds the scores of the local queries. The gradients are those of this rank's queries
+/// (Merge: of this rank's keys). Collective over plan.mesh.
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& mask, const AttentionPlan& plan);
+
+/// Pairs of a query and a key that it sees, of one head: what a rank has to compute.
+int64_t visible_pairs(const AttentionPlan& plan);
 
 }  // namespace shard

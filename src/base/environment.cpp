@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <shard/environment.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
+#include <vector>
 
 #include "base/parse.h"
 
@@ -23,6 +26,17 @@ bool is_on(const char* name, const char* on, const char* off) {
   return *text == on;
 }
 
+/// The value of `name`, one of `choices`; the first where it is not set.
+std::string one_of(const char* name, std::initializer_list<const char*> choices) {
+  const auto text = variable(name);
+  if (!text) return *choices.begin();
+  const bool is_known = std::find(choices.begin(), choices.end(), *text) != choices.end();
+  check<ConfigError>(is_known, name, "got '", *text, "'; expected one of ",
+                     c10::Join(", ", std::vector<std::string>(choices.begin(), choices.end())),
+                     ". Set or unset it.");
+  return *text;
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -40,6 +54,7 @@ Environment read_environment() {
   env.system_memory = is_on("SHARD_CPU_MEMORY", "system", "keep");
   env.staged_devices = is_on("SHARD_DEVICE_COMM", "staged", "auto");
   env.check_nccl = is_on("SHARD_CHECK_NCCL", "1", "0");
+  env.attention = one_of("SHARD_ATTENTION", {"auto", "ring", "balanced", "heads"});
   env.explain = is_on("SHARD_EXPLAIN", "1", "0");
   env.gather_fallback = is_on("SHARD_FALLBACK", "gather", "refuse");
   env.check_replicated = is_on("SHARD_CHECK_REPLICATED", "1", "0");

@@ -50,7 +50,7 @@ CommCount& CommLog::count_of(const KeyView& key) {
   return *counts_.emplace(kept, std::move(count)).first->second;
 }
 
-void CommLog::start(const Call& call) {
+uint64_t CommLog::start(const Call& call) {
   CommCount& count = count_of({call.kind, *call.dim, thread_label});
   ++count.calls;
   count.bytes += call.bytes;
@@ -61,11 +61,12 @@ void CommLog::start(const Call& call) {
   entry.call.dim = nullptr;  // may not outlive the call
   assign(entry.dim, call.dim->c_str());
   assign(entry.label, thread_label);
+  return started_ - 1;
 }
 
-void CommLog::finish() {
+void CommLog::finish(uint64_t number) {
   const std::lock_guard lock(mutex_);
-  recent_[(started_ - 1) % kRecent].is_done = true;
+  if (number + kRecent >= started_) recent_[number % kRecent].is_done = true;
 }
 
 CommCounter::Table CommLog::table() const {

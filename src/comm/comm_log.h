@@ -33,9 +33,9 @@ class CommLog {
     int64_t bytes = 0;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
   };
-  /// Counts the call and notes it as waiting, until finish().
-  void start(const Call& call);
-  void finish();
+  /// Counts the call and notes it as waiting, until finish() with the number that is returned.
+  uint64_t start(const Call& call);
+  void finish(uint64_t number);
 
   CommCounter::Table table() const;
   /// The last calls, oldest first, one line each.

@@ -9,6 +9,7 @@
 #include "comm/comm_log.h"
 #include "comm/copy.h"
 #include "comm/payload.h"
+#include "comm/transfer_lane.h"
 #include "comm/volume.h"
 
 namespace shard {
@@ -57,19 +58,20 @@ Communicator::Communicator(std::shared_ptr<CommunicatorBackend> backend, std::st
                            std::shared_ptr<CommLog> log)
     : backend_(std::move(backend)),
       log_(std::move(log)),
+      lane_(std::make_shared<TransferLane>(backend_)),
       name_(std::move(name)),
       rank_(backend_->rank()),
       size_(backend_->size()) {}
 
 const char* Communicator::backend_name() const { return backend_->backend_name(); }
-int64_t Communicator::bytes_sent() const { return backend_->bytes_sent(); }
+int64_t Communicator::bytes_sent() const { return backend_->bytes_sent() + lane_->bytes_sent(); }
 void Communicator::poison(const std::string& why) const noexcept { backend_->poison(why); }
 
 template <class Call>
 void Communicator::recorded(CommKind kind, int64_t bytes, const at::Tensor* tensor,
                             const Call& call) const {
   const auto dtype = tensor != nullptr ? tensor->scalar_type() : c10::ScalarType::Undefined;
-  log_->start({kind, &name_, bytes, dtype});
+  const uint64_t number = log_->start({kind, &name_, bytes, dtype});
   detail::at_boundary([&] {
     const detail::WithoutForeignLock unlocked;
     try {
@@ -79,7 +81,7 @@ void Communicator::recorded(CommKind kind, int64_t bytes, const at::Tensor* tens
       throw;
     }
   });
-  log_->finish();
+  log_->finish(number);
 }
 
 void Communicator::barrier() const {
@@ -185,6 +187,39 @@ void Communicator::exchange(const std::vector<Message>& sends,
            sends.empty() ? nullptr : &sends[0].tensor,
            [&] { backend_->exchange(sends, receives); });
   for (const Message& message : receives) bump_version(message.tensor);
+}
+
+Pending<std::vector<at::Tensor>> Communicator::start_exchange(std::vector<Message> sends,
+                                                              std::vector<Message> receives) const {
+  std::vector<at::Tensor> received;
+  for (const Message& message : receives) received.push_back(message.tensor);
+  if (size_ == 1 || !lane_->open()) {
+    exchange(sends, receives);
+    return Pending<std::vector<at::Tensor>>([=] { return received; });
+  }
+  check_peers(sends, size_);
+  check_peers(receives, size_);
+  for (auto& message : sends) message.tensor = readable(message.tensor);
+  for (auto& message : receives) message.tensor = writable(message.tensor);
+  const auto dtype = sends.empty() ? c10::ScalarType::Undefined : sends[0].tensor.scalar_type();
+  const uint64_t number =
+      log_->start({CommKind::Exchange, &name_, exchange_volume(sends, rank_), dtype});
+  auto transfer = lane_->start(std::move(sends), std::move(receives));
+  return Pending<std::vector<at::Tensor>>(
+      [=, communicator = *this, transfer = std::move(transfer)] {
+        detail::at_boundary([&] {
+          const detail::WithoutForeignLock unlocked;
+          try {
+            communicator.lane_->wait(*transfer);
+          } catch (const CommTimeout&) {
+            communicator.log_->print_recent_calls_once(communicator.name_);
+            throw;
+          }
+        });
+        communicator.log_->finish(number);
+        bump_versions(received);
+        return received;
+      });
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {

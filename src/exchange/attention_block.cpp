@@ -28,7 +28,7 @@ Tensor with_dense_rows(const Tensor& t) { return t.stride(-1) == 1 ? t : t.conti
 
 bool has_flash_kernel(const Block& block) {
   const auto dtype = block.q.scalar_type();
-  return block.q.is_cpu() && block.q.size(3) == block.v.size(3) &&
+  return block.q.is_cpu() && !block.kept.defined() && block.q.size(3) == block.v.size(3) &&
          (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf ||
           dtype == at::kBFloat16) &&
          at::globalContext().userEnabledFlashSDP();
@@ -94,7 +94,9 @@ struct Products {
 BlockResult products(const Block& block) {
   const Products p(block);
   const Tensor lse = p.scores.logsumexp(-1);
-  return {at::matmul((p.scores - finite(lse).unsqueeze(-1)).exp_(), p.v), lse};
+  const Tensor weights = (p.scores - finite(lse).unsqueeze(-1)).exp_();
+  if (block.kept.defined()) weights.mul_(block.kept);
+  return {at::matmul(weights, p.v), lse};
 }
 
 BlockGradients products_backward(const Tensor& gradient, const Block& block,
@@ -103,7 +105,10 @@ BlockGradients products_backward(const Tensor& gradient, const Block& block,
   const Tensor g = gradient.to(p.q.scalar_type());
   const Tensor weights = (p.scores - merged.lse.unsqueeze(-1)).exp_();
   const Tensor mean = (g * merged.out).sum(-1, true);
-  const Tensor of_scores = at::matmul(g, p.v.transpose(-2, -1)).sub_(mean).mul_(weights);
+  const Tensor of_weights = at::matmul(g, p.v.transpose(-2, -1));
+  if (block.kept.defined()) of_weights.mul_(block.kept);
+  const Tensor of_scores = of_weights.sub_(mean).mul_(weights);
+  if (block.kept.defined()) weights.mul_(block.kept);
   const Tensor k = at::matmul(of_scores.transpose(-2, -1), p.q).mul_(block.scale);
   return {at::matmul(of_scores, p.k).mul_(block.scale), summed_over_groups(k, block.k),
           summed_over_groups(at::matmul(weights.transpose(-2, -1), g), block.v), of_scores};

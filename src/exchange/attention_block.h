@@ -26,6 +26,7 @@ std::vector<BlockPart> visible_parts(const Rows& queries, const Rows& keys, bool
 struct Block {
   at::Tensor q, k, v;
   at::Tensor mask;  ///< undefined, bool, or to be added
+  at::Tensor kept;  ///< undefined, or factors of the weights: (batch, heads, queries, keys)
   bool is_causal = false;
   double scale = 1;
 };

@@ -2,21 +2,17 @@
 #include "exchange/ring.h"
 
 namespace shard {
-namespace {
 
-std::vector<Message> messages(int64_t peer, const std::vector<at::Tensor>& tensors) {
-  std::vector<Message> result;
-  for (const auto& tensor : tensors) {
-    if (tensor.numel() > 0) result.push_back({static_cast<int>(peer), tensor});
-  }
-  return result;
+void Cargo::add(std::vector<Message>& messages, int64_t peer, const at::Tensor& tensor) {
+  if (tensor.numel() > 0) messages.push_back({static_cast<int>(peer), tensor});
 }
 
-}  // namespace
-
-void Ring::pass(const std::vector<at::Tensor>& held, const std::vector<at::Tensor>& next) const {
-  const int64_t following = (mesh_.rank() + 1) % size();
-  mesh_.comm().exchange(messages(following, held), messages(owner(1), next));
+Pending<std::vector<at::Tensor>> Cargo::start(const DeviceMesh& mesh, bool overlaps) && {
+  if (!overlaps) {
+    mesh.comm().exchange(sends_, receives_);
+    return Pending<std::vector<at::Tensor>>([] { return std::vector<at::Tensor>(); });
+  }
+  return mesh.comm().start_exchange(std::move(sends_), std::move(receives_));
 }
 
 }  // namespace shard

@@ -32,7 +32,9 @@ TEST(Environment, ReadsEveryVariable) {
   const Variable timeout("SHARD_TIMEOUT", "1.5");
   const Variable log("SHARD_LOG", "info");
   const Variable memory("SHARD_CPU_MEMORY", "system");
+  const Variable attention("SHARD_ATTENTION", "heads");
   const Environment env = read_environment();
+  EXPECT_EQ(env.attention, "heads");
   EXPECT_EQ(env.ranks, 3);
   EXPECT_EQ(env.threads, 2);
   EXPECT_EQ(env.timeout, 1500ms);

@@ -16,9 +16,10 @@
 namespace shard {
 
 MessageCommunicator::MessageCommunicator(std::shared_ptr<MessageTransport> transport,
-                                         std::vector<int> world_ranks, int tag)
+                                         std::vector<int> world_ranks, int tag, bool is_lane)
     : transport_(std::move(transport)), world_ranks_(std::move(world_ranks)) {
   operation_.tag = tag;
+  operation_.is_of_helper = is_lane;
   operation_.members = world_ranks_;
   const auto me = std::find(world_ranks_.begin(), world_ranks_.end(), transport_->rank());
   rank_ = static_cast<int>(me - world_ranks_.begin());
@@ -80,7 +81,7 @@ std::vector<std::string> MessageCommunicator::gather_bytes(CommKind kind,
   return *all;
 }
 
-std::shared_ptr<CommunicatorBackend> MessageCommunicator::split(int color, int key) {
+std::pair<std::vector<int>, int> MessageCommunicator::split_ranks(int color, int key) {
   // Color and key, and the tag that this rank could use next: the largest of them is free on every
   // rank.
   const int proposal = transport_->next_tag();
@@ -98,7 +99,18 @@ std::shared_ptr<CommunicatorBackend> MessageCommunicator::split(int color, int k
   for (const int member : split_members(gathered, color)) {
     world_ranks.push_back(world_rank(member));
   }
+  return {std::move(world_ranks), tag};
+}
+
+std::shared_ptr<CommunicatorBackend> MessageCommunicator::split(int color, int key) {
+  auto [world_ranks, tag] = split_ranks(color, key);
   return std::make_shared<MessageCommunicator>(transport_, std::move(world_ranks), tag);
+}
+
+std::shared_ptr<CommunicatorBackend> MessageCommunicator::make_lane() {
+  if (!transport_->serves_helpers()) return nullptr;
+  auto [world_ranks, tag] = split_ranks(0, rank_);
+  return std::make_shared<MessageCommunicator>(transport_, std::move(world_ranks), tag, true);
 }
 
 void MessageCommunicator::poison(const std::string& why) noexcept {

@@ -19,7 +19,7 @@ class MessageCommunicator final : public CommunicatorBackend {
  public:
   /// `world_ranks` in this communicator's order; see NOTE [Communicators are tags].
   MessageCommunicator(std::shared_ptr<MessageTransport> transport, std::vector<int> world_ranks,
-                      int tag);
+                      int tag, bool is_lane = false);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_ranks_.size()); }
@@ -37,10 +37,13 @@ class MessageCommunicator final : public CommunicatorBackend {
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) override;
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override;
   std::shared_ptr<CommunicatorBackend> split(int color, int key) override;
+  std::shared_ptr<CommunicatorBackend> make_lane() override;
   void poison(const std::string& why) noexcept override;
   int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
+  /// The world ranks that pass the same color, and the tag of their communicator.
+  std::pair<std::vector<int>, int> split_ranks(int color, int key);
   Fingerprint start(CommKind kind);
   void reduce_small(const at::Tensor& dense, ReduceOp op, const Fingerprint& fingerprint);
   void reduce_large(const at::Tensor& dense, ReduceOp op, const Fingerprint& fingerprint);

@@ -28,6 +28,7 @@ struct MessageOperation {
   c10::ArrayRef<int> members = {};  ///< its world ranks
   uint64_t number = 0;
   CommKind kind = CommKind::None;
+  bool is_of_helper = false;  ///< NOTE [Lanes]: the rank's own thread needs the core meanwhile
 };
 
 /// Contiguous memory of a message, and what is known of it on this side.
@@ -67,6 +68,8 @@ class MessageTransport {
   virtual ~MessageTransport() = default;
   virtual const char* name() const = 0;
   virtual int rank() const = 0;  ///< in the world
+  /// Whether a helper thread may call it while the rank's own thread does.
+  virtual bool serves_helpers() const { return false; }
 
   /// The rank is about to do this operation. Raises when the job has failed.
   virtual void begin(const MessageOperation& operation) = 0;

@@ -17,34 +17,50 @@ constexpr auto kQuestionInterval = 500ms;  // much longer than any healthy wait 
 constexpr auto kAnswerTime = 500ms;        // that a polling rank needs at most to answer
 constexpr auto kNapAfter = 20ms;
 constexpr auto kNap = 200us;
+constexpr auto kHelperNap = 50us;  // a helper that yields takes its rank's core half of the time
 constexpr int64_t kListenEvery = 16;
+
+/// Lets other threads of the rank call MPI for that long; zero: only whoever is ready to.
+void let_go(MpiPatience::Lock& held, std::chrono::microseconds time) {
+  held.unlock();
+  if (time.count() > 0) {
+    std::this_thread::sleep_for(time);
+  } else {
+    sched_yield();
+  }
+  held.lock();
+}
 
 }  // namespace
 
 MpiPatience::MpiPatience(MpiWorld& world, const MessageOperation& operation,
                          const MpiRequests& waiting, int spins, std::chrono::milliseconds timeout)
-    : world_(world), operation_(operation), waiting_(waiting), spins_(spins), timeout_(timeout) {}
+    : world_(world),
+      operation_(operation),
+      waiting_(waiting),
+      spins_(operation.is_of_helper ? 0 : spins),
+      timeout_(timeout) {}
 
-void MpiPatience::pause() {
+void MpiPatience::pause(Lock& held) {
   if (polls_++ < spins_) return;
   if (start_ == Clock::time_point{}) {
     start_ = Clock::now();
     next_question_ = start_ + std::min<Clock::duration>(kQuestionInterval, timeout_);
   }
   if (polls_ % kListenEvery != 0) {
-    sched_yield();
+    let_go(held, operation_.is_of_helper ? kHelperNap : 0us);
     return;
   }
   world_.control().listen();
   world_.raise_if_failed(operation_);
   read_answers();
   const auto now = Clock::now();
-  if (now - start_ > timeout_) timed_out();
+  if (now - start_ > timeout_) timed_out(held);
   if (now >= next_question_) {
     ask(missing());
     next_question_ = now + kQuestionInterval;
   }
-  if (now - start_ > kNapAfter) std::this_thread::sleep_for(kNap);
+  if (now - start_ > kNapAfter) let_go(held, kNap);
 }
 
 std::set<int> MpiPatience::missing() const {
@@ -90,7 +106,7 @@ void MpiPatience::judge(int peer, const MpiProgress& theirs) {
 }
 
 // Who has arrived is asked of all ranks, not only of those that this one waits for.
-void MpiPatience::timed_out() {
+void MpiPatience::timed_out(Lock& held) {
   std::set<int> away(operation_.members.begin(), operation_.members.end());
   away.erase(world_.rank());
   ask(away);
@@ -104,7 +120,7 @@ void MpiPatience::timed_out() {
       away.erase(peer);
       here.push_back(peer);
     }
-    std::this_thread::sleep_for(kNap);
+    let_go(held, kNap);
   }
   world_.raise_if_failed(operation_);
   if (away.empty()) away = missing();

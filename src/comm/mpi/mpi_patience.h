@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "comm/mpi/mpi_world.h"
@@ -17,15 +18,17 @@ class MpiPatience {
   using Clock = std::chrono::steady_clock;
   MpiPatience(MpiWorld& world, const MessageOperation& operation, const MpiRequests& waiting,
               int spins, std::chrono::milliseconds timeout);
-  /// One pause. Raises when waiting on has become pointless.
-  void pause();
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  /// One pause, in which `held` (NOTE [One thread in MPI]) is let go. Raises when waiting on has
+  /// become pointless.
+  void pause(Lock& held);
 
  private:
   std::set<int> missing() const;
   void ask(const std::set<int>& peers);
   void read_answers();
   void judge(int peer, const MpiProgress& theirs);
-  [[noreturn]] void timed_out();
+  [[noreturn]] void timed_out(Lock& held);
 
   MpiWorld& world_;
   const MessageOperation& operation_;

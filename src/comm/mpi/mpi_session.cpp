@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdio>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -59,10 +60,11 @@ class Session final : public MpiSession {
   std::shared_ptr<CommunicatorBackend> world() override { return communicator_; }
 
   Ending finish(const std::exception_ptr& error) noexcept override {
+    auto held = world_->lock();
     MpiControl& control = world_->control();
     if (error) control.fail(failed_rank(world_->rank(), exception_text(error)));
     control.announce_end();
-    wait_for_others();
+    wait_for_others(held);
     const bool has_failed = control.failure().has_value();
     return {has_failed, has_failed && control.lowest_reporter() == world_->rank()};
   }
@@ -71,6 +73,7 @@ class Session final : public MpiSession {
     int is_finalised = 0;
     MPI_Finalized(&is_finalised);
     if (!is_owner_ || is_finalised != 0) return;
+    const auto held = world_->lock();
     if (!world_->control().have_all_ended()) {
       std::fflush(nullptr);
       MPI_Abort(MPI_COMM_WORLD, 1);
@@ -83,7 +86,7 @@ class Session final : public MpiSession {
  private:
   /// Answers the others' questions until all have ended. A rank that has nothing left to do may
   /// wait here for hours; only after a failure is the time limited.
-  void wait_for_others() noexcept {
+  void wait_for_others(std::unique_lock<std::recursive_mutex>& held) noexcept {
     MpiControl& control = world_->control();
     std::optional<Clock::time_point> until;
     while (!control.have_all_ended()) {
@@ -95,7 +98,9 @@ class Session final : public MpiSession {
       }
       if (control.failure() && !until) until = Clock::now() + patience_;
       if (until && Clock::now() > *until) return;
+      held.unlock();
       std::this_thread::sleep_for(kPoll);
+      held.lock();
     }
   }
 

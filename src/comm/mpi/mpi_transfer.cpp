@@ -30,12 +30,17 @@ bool MpiTransfer::is_inline(const MessagePiece& piece) {
 }
 
 void MpiTransfer::run() {
+  post();
+  world_.wait(waiting_, operation_, [this](size_t request) { on_done(request); });
+}
+
+void MpiTransfer::post() {
+  const auto held = world_.lock();
   const MessageNumbering numbering(plan_.sends);
   for (const MessagePiece& piece : plan_.receives) post_receive(piece);
   for (size_t i = 0; i < plan_.sends.size(); ++i) {
     post_send(plan_.sends[i], numbering.index[i], numbering.count[i]);
   }
-  world_.wait(waiting_, operation_, [this](size_t request) { on_done(request); });
 }
 
 MpiTransfer::Packet& MpiTransfer::new_packet() {

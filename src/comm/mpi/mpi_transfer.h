@@ -36,6 +36,7 @@ class MpiTransfer {
     std::array<std::byte, kInlineBytes> piece;
   };
   static bool is_inline(const MessagePiece& piece);
+  void post();
   Packet& new_packet();
   void post_receive(const MessagePiece& piece);
   void post_send(const MessagePiece& piece, uint32_t index, uint32_t count);

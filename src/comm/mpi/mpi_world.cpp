@@ -37,6 +37,7 @@ MpiWorld::MpiWorld(MPI_Comm base, std::chrono::milliseconds timeout)
 
 void MpiWorld::wait(MpiRequests& waiting, const MessageOperation& operation,
                     const std::function<void(size_t)>& on_done) {
+  auto held = lock();
   raise_if_failed(operation);
   MpiPatience patience(*this, operation, waiting, spins_, timeout_);
   std::vector<int> done;
@@ -48,11 +49,12 @@ void MpiWorld::wait(MpiRequests& waiting, const MessageOperation& operation,
               "MPI_Testsome");
     if (completed == MPI_UNDEFINED) return;  // nothing is under way any more
     for (int i = 0; i < completed; ++i) on_done(static_cast<size_t>(done[static_cast<size_t>(i)]));
-    if (completed == 0) patience.pause();
+    if (completed == 0) patience.pause(held);
   }
 }
 
 void MpiWorld::begin(const MessageOperation& operation) {
+  const auto held = lock();
   control_.note(operation.tag, {operation.number, operation.kind});
   raise_if_failed(operation);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "comm/messages/message_transport.h"
@@ -34,12 +35,23 @@ class MpiWorld final : public MessageTransport {
   const char* name() const override { return "mpi"; }
   int rank() const override { return control_.rank(); }
   int size() const { return control_.size(); }
+  bool serves_helpers() const override { return true; }
+  /// NOTE [One thread in MPI]
+  /// MPI_THREAD_SERIALIZED: whoever calls MPI, or touches what control() knows, holds this lock;
+  /// whoever waits lets go of it between two polls.
+  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
 
   void begin(const MessageOperation& operation) override;
   void move(const MessageOperation& operation, const MessageRoundPlan& plan,
             const std::shared_ptr<void>& memory) override;
-  void announce(const Failure& failure) noexcept override { control_.fail(failure); }
-  std::optional<Failure> failure() const override { return control_.failure(); }
+  void announce(const Failure& failure) noexcept override {
+    const auto held = lock();
+    control_.fail(failure);
+  }
+  std::optional<Failure> failure() const override {
+    const auto held = lock();
+    return control_.failure();
+  }
 
   /// Waits for all requests; `on_done(i)` as each completes, which may add more. Ends early when a
   /// rank fails, has ended, is in another operation, or when the time is over.
@@ -47,6 +59,7 @@ class MpiWorld final : public MessageTransport {
             const std::function<void(size_t)>& on_done);
 
  private:
+  mutable std::recursive_mutex mutex_;
   MPI_Comm data_ = MPI_COMM_NULL;
   MpiControl control_;
   std::chrono::milliseconds timeout_;

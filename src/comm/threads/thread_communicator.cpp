@@ -81,7 +81,7 @@ void ThreadCommunicator::wait_for(c10::ArrayRef<int> peers, uint32_t step) {
 RankGate::Outcome ThreadCommunicator::wait_long(int peer, uint32_t step,
                                                 std::chrono::nanoseconds most) {
   ThreadWorld& world = group_->world();
-  const int self = group_->world_rank(rank_);
+  const Waiter self{group_->world_rank(rank_), group_->is_lane()};
   const std::string call = c10::str(name_of(kind_), " (operation ", sequence_, " of ",
                                     rank_list(group_->world_ranks()), ")");
   const std::string circle = world.begin_wait(self, {group_.get(), peer, step, call});
@@ -152,14 +152,40 @@ int64_t ThreadCommunicator::bytes_sent() const {
   return bytes;
 }
 
-std::shared_ptr<CommunicatorBackend> ThreadCommunicator::split(int color, int key) {
+std::pair<std::shared_ptr<ThreadGroup>, int> ThreadCommunicator::split_group(int color, int key) {
   const std::vector<int> members =
       split_members(gather_bytes(CommKind::Split, split_bytes(color, key)), color);
   std::vector<int> world_ranks;
   for (const int member : members) world_ranks.push_back(group_->world_rank(member));
   auto group = group_->world().meet(*group_, sequence_, color, world_ranks);
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
-  return std::make_shared<ThreadCommunicator>(std::move(group), static_cast<int>(place));
+  return {std::move(group), static_cast<int>(place)};
+}
+
+std::shared_ptr<CommunicatorBackend> ThreadCommunicator::split(int color, int key) {
+  auto [group, place] = split_group(color, key);
+  return std::make_shared<ThreadCommunicator>(std::move(group), place);
+}
+
+std::shared_ptr<CommunicatorBackend> ThreadCommunicator::make_lane() {
+  auto [group, place] = split_group(0, rank_);
+  group->mark_as_lane();
+  return std::make_shared<ThreadCommunicator>(std::move(group), place);
+}
+
+void ThreadCommunicator::note_handed_over() {
+  own().handed_over.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A circle that this wait closes is a failure of the job, which ends the helper's wait.
+void ThreadCommunicator::note_rank_waits(bool waits) {
+  ThreadWorld& world = group_->world();
+  const Waiter self{group_->world_rank(rank_), false};
+  if (!waits) return world.end_wait(self);
+  const std::string circle = world.begin_wait(self, {});
+  if (circle.empty()) return;
+  world.fail({Failure::Kind::Mismatch, self.world_rank, deadlock_text(circle),
+              name_of(CommKind::Exchange)});
 }
 
 std::vector<std::shared_ptr<ThreadCommunicator>> make_thread_communicators(

@@ -39,6 +39,9 @@ class ThreadCommunicator final : public CommunicatorBackend {
   std::shared_ptr<CommunicatorBackend> split(int color, int key) override;
   void poison(const std::string& why) noexcept override;
   int64_t bytes_sent() const override;
+  std::shared_ptr<CommunicatorBackend> make_lane() override;
+  void note_handed_over() override;
+  void note_rank_waits(bool waits) override;
 
  private:
   /// Counts the operation and refuses a poisoned communicator.
@@ -68,6 +71,8 @@ class ThreadCommunicator final : public CommunicatorBackend {
   void receive(const at::Tensor& to, const at::Tensor& from, int peer);
   const at::Tensor& peer_tensor(int peer, int index);
   void check_same(const at::Tensor& to, const at::Tensor& from, int peer);
+  /// The group of the ranks that pass the same color, and this rank's place in it.
+  std::pair<std::shared_ptr<ThreadGroup>, int> split_group(int color, int key);
   std::vector<std::string> gather_bytes(CommKind kind, const std::string& bytes);
 
   void post(const std::vector<Message>& sends);

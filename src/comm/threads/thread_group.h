@@ -50,6 +50,7 @@ struct alignas(128) RankSlot {
   std::array<std::unique_ptr<std::byte[]>, 2> staging;  ///< kSmallReduceBytes each
   std::vector<std::atomic<int64_t>> received;  ///< bytes, by sender; written by the rank alone
   std::atomic<int64_t> stored{0};              ///< bytes written into peers' tensors
+  std::atomic<uint64_t> handed_over{0};        ///< of a lane: operations given to the helper
 };
 
 /// Messages from one rank to another. `posted` and `taken` hold sequence numbers.
@@ -69,6 +70,10 @@ class ThreadGroup {
   /// -1: not a member.
   int rank_of(int world_rank) const;
 
+  /// NOTE [Lanes]: the members are helper threads. Said by each before its first operation.
+  void mark_as_lane() { is_lane_.store(true, std::memory_order_relaxed); }
+  bool is_lane() const { return is_lane_.load(std::memory_order_relaxed); }
+
   ThreadWorld& world() { return *world_; }
   RankGate& gate() { return gate_; }
   RankSlot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
@@ -79,6 +84,7 @@ class ThreadGroup {
 
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> world_ranks_;
+  std::atomic<bool> is_lane_{false};
   RankGate gate_;
   std::vector<RankSlot> slots_;
   std::vector<Mailbox> mailboxes_;

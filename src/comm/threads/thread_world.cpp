@@ -60,27 +60,38 @@ void ThreadWorld::mark_returned(int world_rank) noexcept {
   }
 }
 
-std::string ThreadWorld::begin_wait(int world_rank, ThreadWait wait) {
+Waiter ThreadWorld::next_in_circle(Waiter waiter, const ThreadWait& wait) {
+  if (wait.group == nullptr) return {waiter.world_rank, true};
+  const int next = wait.group->world_rank(wait.peer);
+  if (!wait.group->is_lane()) return {next, false};
+  const uint64_t handed_over = wait.group->slot(wait.peer).handed_over.load();
+  return {next, wait.step <= 2 * handed_over};
+}
+
+std::string ThreadWorld::begin_wait(Waiter self, ThreadWait wait) {
   const std::lock_guard lock(mutex_);
-  waits_.insert_or_assign(world_rank, std::move(wait));
+  waits_.insert_or_assign(self, std::move(wait));
   std::string text;
-  int rank = world_rank;
+  Waiter waiter = self;
   for (size_t hops = 0; hops < waits_.size(); ++hops) {
-    const auto found = waits_.find(rank);
+    const auto found = waits_.find(waiter);
     if (found == waits_.end()) return "";
     const auto& [group, peer, step, call] = found->second;
-    if (group->gate().has_reached(peer, step)) return "";
-    const int next = group->world_rank(peer);
-    text += c10::str(hops == 0 ? "" : ", ", "rank ", rank, " in ", call, " for rank ", next);
-    if (next == world_rank) return text;
-    rank = next;
+    if (group && group->gate().has_reached(peer, step)) return "";
+    const Waiter next = next_in_circle(waiter, found->second);
+    if (group) {
+      text += c10::str(text.empty() ? "" : ", ", "rank ", waiter.world_rank, " in ", call,
+                       " for rank ", next.world_rank);
+    }
+    if (next == self) return text;
+    waiter = next;
   }
   return "";  // a circle that this rank only leads to: its own ranks tell of it
 }
 
-void ThreadWorld::end_wait(int world_rank) noexcept {
+void ThreadWorld::end_wait(Waiter self) noexcept {
   const std::lock_guard lock(mutex_);
-  waits_.erase(world_rank);
+  waits_.erase(self);
 }
 
 }  // namespace shard

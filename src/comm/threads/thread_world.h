@@ -19,10 +19,17 @@ namespace shard {
 
 class ThreadGroup;
 
-/// What a rank waits for: that `peer` reaches `step` at the gate of `group`.
+/// A rank, or the helper thread of a rank (NOTE [Lanes]).
+struct Waiter {
+  int world_rank = 0;
+  bool is_helper = false;
+  auto operator<=>(const Waiter&) const = default;
+};
+
+/// What is waited for: that `peer` reaches `step` at the gate of `group`.
 struct ThreadWait {
-  ThreadGroup* group = nullptr;
-  int peer = 0;  ///< in the group
+  ThreadGroup* group = nullptr;  ///< null: a rank waits for its own helper
+  int peer = 0;                  ///< in the group
   uint32_t step = 0;
   std::string call;  ///< "barrier (operation 3 of ranks 0, 1)"
 };
@@ -48,12 +55,13 @@ class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
   void mark_returned(int world_rank) noexcept;
 
   /// NOTE [Deadlock]
-  /// Notes that `world_rank` has begun a long wait. When ranks now wait for each other in a circle,
-  /// none of them can go on: the text says who waits where for whom. Else empty. A rank that takes
-  /// its wait back has been noted until then, so whoever is in a circle of unreached steps is
-  /// asleep.
-  std::string begin_wait(int world_rank, ThreadWait wait);
-  void end_wait(int world_rank) noexcept;
+  /// Notes that `self` has begun a long wait. When ranks now wait for each other in a circle, none
+  /// of them can go on: the text says who waits where for whom. Else empty. A rank that takes its
+  /// wait back has been noted until then, so whoever is in a circle of unreached steps is asleep.
+  /// Who has to act for a step of a lane: the helper, if the rank has handed the operation over,
+  /// else the rank.
+  std::string begin_wait(Waiter self, ThreadWait wait);
+  void end_wait(Waiter self) noexcept;
 
  private:
   struct Meeting {
@@ -61,6 +69,7 @@ class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
     size_t fetched = 0;
   };
   using MeetingKey = std::tuple<const ThreadGroup*, uint64_t, int>;
+  static Waiter next_in_circle(Waiter waiter, const ThreadWait& wait);
   std::shared_ptr<ThreadGroup> make_group_locked(std::vector<int> world_ranks);
 
   const std::chrono::nanoseconds timeout_;
@@ -69,7 +78,7 @@ class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
   std::optional<Failure> failure_;
   std::vector<std::weak_ptr<ThreadGroup>> groups_;
   std::map<MeetingKey, Meeting> meetings_;
-  std::map<int, ThreadWait> waits_;  ///< by world rank
+  std::map<Waiter, ThreadWait> waits_;
 };
 
 }  // namespace shard
