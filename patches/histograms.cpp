@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counting values into bins: every rank counts its own, the counts are added. And where values
 // would stand in a sorted row: as far behind as all ranks' pieces of the row together say.
+#include <ATen/ops/_histogramdd_bin_edges.h>
+#include <ATen/ops/_histogramdd_from_bin_tensors.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/histogram.h>
@@ -94,6 +96,85 @@ std::optional<Decision> histogram(const OpCall& call) {
   return decision;
 }
 
+// ---- histogramdd: points (..., D) counted into D-dimensional boxes
+
+/// Points whole on a rank: cut along one of their dims, another is.
+Layout whole_points(const OpCall& call) {
+  const auto& points = call.tensor(0);
+  const bool is_cut_apart = points.is_shard() && points.shard_dim() == points.ndim() - 1;
+  return is_cut_apart ? cut_elsewhere(call, points.sizes(), {points.ndim() - 1}) : points.layout();
+}
+
+/// [low, high] of every coordinate over all ranks, as histogramdd takes it; none of no points.
+std::vector<double> ranges_of(const Tensor& local, const DeviceMesh& mesh) {
+  const Tensor points = local.reshape({-1, local.size(-1)});
+  std::vector<double> ranges;
+  for (int64_t d = 0; d < points.size(1); ++d) {
+    Range range = range_of(points.select(1, d), mesh);
+    if (range.low == range.high) range = {range.low - 0.5, range.high + 0.5};
+    ranges.push_back(range.low);
+    ranges.push_back(range.high);
+  }
+  return ranges;
+}
+
+/// _histogramdd_bin_edges(self, bins, *, range, weight, density)
+std::optional<Decision> bin_edges(const OpCall& call) {
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.inputs[0] = whole_points(call);
+  decision.outputs.resize(1);
+  const bool has_points = call.tensor(0).tensor.numel() > 0;
+  if (!decision.inputs[0].is_shard() || !call.argument(2).isNone() || !has_points) return decision;
+  decision.local = [mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor local = arguments[0].toTensor();
+    c10::List<Tensor> edges;
+    for (const Tensor& each : at::_histogramdd_bin_edges(local, arguments[1].toIntVector(),
+                                                         ranges_of(local, mesh), {}, false)) {
+      edges.push_back(each);
+    }
+    return std::vector<IValue>{edges};
+  };
+  return decision;
+}
+
+/// _histogramdd_from_bin_tensors(self, bins, *, weight, density)
+std::optional<Decision> count_in_boxes(const OpCall& call) {
+  const Layout cut = whole_points(call);
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.inputs[0] = cut;
+  decision.outputs.resize(1);
+  if (!cut.is_shard()) return decision;
+  if (!call.argument(2).isNone()) decision.inputs.back() = cut;
+  decision.local = [mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const auto edges = arguments[1].toTensorVector();
+    Tensor counts = reduced_over_ranks(
+        at::_histogramdd_from_bin_tensors(arguments[0].toTensor(), edges,
+                                          arguments[2].toOptional<Tensor>(), false),
+        mesh, ReduceOp::Sum);
+    if (!arguments[3].toBool()) return std::vector<IValue>{counts};
+    counts = counts / counts.sum();
+    for (size_t d = 0; d < edges.size(); ++d) {
+      std::vector<int64_t> sizes(edges.size(), 1);
+      sizes[d] = -1;
+      counts = counts / edges[d].diff().view(sizes);
+    }
+    return std::vector<IValue>{counts};
+  };
+  return decision;
+}
+
+/// _histogramdd_from_bin_cts(self, bins, *, range, weight, density)
+Tensor count_in_bins(const Tensor& points, c10::IntArrayRef bins,
+                     std::optional<c10::ArrayRef<double>> range,
+                     const std::optional<Tensor>& weight, bool density) {
+  const auto edges = at::_histogramdd_bin_edges(points, bins, range, weight, density);
+  std::vector<Tensor> whole;
+  for (const Tensor& each : edges) whole.push_back(ShardTensor(each).full());
+  return at::_histogramdd_from_bin_tensors(points, whole, weight, density);
+}
+
 /// searchsorted(sorted_sequence, self, *, out_int32, right, side, sorter): 1-d, or row by row.
 std::optional<Decision> searchsorted(const OpCall& call) {
   const auto& row = call.tensor(0);
@@ -153,6 +234,11 @@ SHARD_PATCH(histograms) {
   for (const char* op : {"aten::histogram.bin_ct", "aten::histogram.bins_tensor"}) {
     patch.rule(op, histogram).shards("any dim").needs_values();
   }
+  patch.rule("aten::_histogramdd_bin_edges", bin_edges).shards("any dim").needs_values();
+  patch.rule("aten::_histogramdd_from_bin_tensors", count_in_boxes)
+      .shards("any dim")
+      .needs_values();
+  patch.function<at::_ops::_histogramdd_from_bin_cts>(count_in_bins).shards("any dim");
   patch.rule("aten::searchsorted.Tensor", searchsorted).shards("any dim").needs_values();
   patch.rule("aten::searchsorted.Scalar", searchsorted_number).shards("the row").needs_values();
   patch.rule("aten::bucketize.Tensor", bucketize).shards("any dim of the values").needs_values();

@@ -118,6 +118,17 @@ std::vector<int> of_lu_unpack(const OpCall& call) {
   return {call.argument(3).toBool() ? 0 : kNothing, data, data};
 }
 
+/// linalg_lstsq(self, b, rcond, *, driver) -> (solution, residuals, rank, singular values): which
+/// are empty follows from driver and sizes, but for gelsd and gelss, where the ranks decide.
+std::optional<Decision> least_squares(const OpCall& call) {
+  const std::string driver = call.argument(3).isNone() ? "gelsy" : call.argument(3).toStringRef();
+  if (driver != "gelsy" && driver != "gels") return std::nullopt;
+  const auto a = call.tensor(0).sizes();
+  const bool has_residuals = driver == "gels" && a[a.size() - 2] > a[a.size() - 1];
+  return batched(of_system, results({kAll, has_residuals ? kAll : kNothing,
+                                     driver == "gelsy" ? 0 : kNothing, kNothing}))(call);
+}
+
 /// _linalg_check_errors(info, api_name, is_matrix): all ranks look at the codes of all matrices, so
 /// that all raise alike.
 std::optional<Decision> check_errors(const OpCall&) {
@@ -153,6 +164,7 @@ SHARD_PATCH(linalg) {
   add("lu_unpack", batched({2, 1}, of_lu_unpack));
   add("linalg_pinv.atol_rtol_tensor", batched({2, 0, 0}, results({kAll})));
   add("_linalg_solve_ex", batched(of_system, results({kAll, 0, 0, 0})));
+  add("linalg_lstsq", least_squares);
   add("linalg_solve_triangular", batched({2, 2}, results({kAll})));
   add("triangular_solve", batched({2, 2}, results({kAll, kAll})));
   add("cholesky_solve", batched({2, 2}, results({kAll})));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// any and all.
+// any and all, and the exclusive or of all bits.
 #include <ATen/ops/all.h>
 #include <ATen/ops/any.h>
+#include <ATen/ops/hash_tensor.h>
 #include <shard/reduction_patch.h>
 
 namespace shard {
@@ -29,6 +30,22 @@ Rule over_all(bool any) {  // any(self), all(self)
   };
 }
 
+/// hash_tensor(self, dim, *, keepdim, mode)
+std::optional<Decision> hash(const OpCall& call) {
+  const auto reduced = reduced_dims(call, 1, call.argument(2).toBool());
+  const int64_t mode = call.argument(3).toInt();
+  return reduction_rule(call, reduced, [=, mesh = call.mesh()](const Tensor& local) {
+    const bool has_any = reduced.local_count(local) > 0;
+    const Tensor own =
+        has_any ? at::hash_tensor(local, reduced.dims, reduced.keepdim, mode).view(at::kLong)
+                : result_of_nothing(local, reduced, 0, at::kLong);
+    const Tensor all = gathered_over_ranks(own, mesh);
+    Tensor result = all.select(0, 0).clone();
+    for (int64_t rank = 1; rank < mesh.size(); ++rank) result.bitwise_xor_(all.select(0, rank));
+    return std::vector<Tensor>{result.view(at::kUInt64)};
+  });
+}
+
 }  // namespace
 
 SHARD_PATCH(logical_reductions) {
@@ -38,6 +55,7 @@ SHARD_PATCH(logical_reductions) {
     patch.rule(op + ".dim", over_dims(any)).shards("any dim").needs_values();
     patch.rule(op + ".dims", over_dims(any)).shards("any dim").needs_values();
   }
+  patch.rule("aten::hash_tensor", hash).shards("any dim").needs_values();
   patch.rule("aten::_is_any_true", over_all(true))
       .shards("any dim")
       .needs_values();  // anomaly mode asks it

@@ -109,7 +109,7 @@ std::optional<Decision> trilinear(const OpCall& call) {
 
 // ---- distances of all pairs of rows: (..., P, M) and (..., R, M) -> (..., P, R)
 
-/// _cdist_forward(x1, x2, p, compute_mode)
+/// _cdist_forward(x1, x2, p, compute_mode), _euclidean_dist(x1, x2)
 std::optional<Decision> cdist(const OpCall& call) {
   const auto& a = call.tensor(0);
   const auto& b = call.tensor(1);
@@ -166,6 +166,7 @@ SHARD_PATCH(products) {
   patch.rule("aten::linalg_cross", cross).shards("any dim").needs_values();
   patch.rule("aten::_trilinear", trilinear).shards("any dim").needs_values();
   patch.rule("aten::_cdist_forward", cdist).shards("any dim").needs_values();
+  patch.rule("aten::_euclidean_dist", cdist).shards("any dim").needs_values();
   patch.rule("aten::_cdist_backward", cdist_backward).shards("any dim").needs_values();
 }
 

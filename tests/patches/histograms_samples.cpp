@@ -47,6 +47,33 @@ std::vector<Sample> samples() {
        {sharded(x(), 1)},
        [edges](const Tensors& t) { return std::get<0>(at::histogram(t[0], edges)); },
        kForward},
+      {"histogramdd",
+       {sharded(torch::randn({2, 8, 3}, at::kDouble), 1)},
+       [](const Tensors& t) {
+         return std::get<0>(at::histogramdd(t[0], {2, 3, 2}));
+       },
+       kForward},
+      {"histogramdd_with_weights_as_density",
+       {sharded(torch::randn({8, 2}, at::kDouble), 0), constant(torch::rand({8}, at::kDouble), 0)},
+       [](const Tensors& t) {
+         const std::vector<double> range{-2, 2, -1, 3};
+         return std::get<0>(at::histogramdd(t[0], {4, 3}, range, t[1], /*density=*/true));
+       },
+       kForward},
+      {"histogramdd_edges",
+       {sharded(torch::randn({8, 2}, at::kDouble), 0)},
+       [](const Tensors& t) {
+         return std::get<1>(at::histogramdd(t[0], {4, 3}))[1];
+       },
+       kForward},
+      with_costs({"histogramdd_of_cut_coordinates",
+                  {sharded(torch::randn({6, 8}, at::kDouble), 1)},
+                  [](const Tensors& t) {
+                    const at::Tensor points = t[0].slice(1, 0, 2);
+                    return std::get<0>(at::histogramdd(points, {4, 3}));
+                  },
+                  kForward},
+                 4),
       {"bucketize",
        {sharded(x(), 1)},
        [edges](const Tensors& t) { return at::bucketize(t[0], edges); },

@@ -82,5 +82,28 @@ Sample random_sample(Random& r) {
 }
 SHARD_RANDOM_SAMPLES(RandomIndexing, random_sample);
 
+std::vector<Sample> flat_cases() {
+  torch::manual_seed(96);
+  const at::Tensor places = torch::tensor({0, 17, -3, 40}, at::kLong);
+  const Check once{.both_precisions = false};
+  return {
+      {"put",
+       {sharded(torch::randn({2, 8, 6}, at::kDouble), 1), weight(torch::randn({4}, at::kDouble))},
+       [=](const Tensors& t) { return at::put(t[0], places, t[1]).square(); },
+       once},
+      {"put_that_adds",
+       {sharded(torch::randn({2, 8, 6}, at::kDouble), 2), weight(torch::randn({4}, at::kDouble))},
+       [=](const Tensors& t) {
+         return at::put(t[0], places.remainder(2), t[1], /*accumulate=*/true).square();
+       },
+       once},
+      {"put_in_place",
+       {sharded(torch::randn({8, 6}, at::kDouble), 0), weight(torch::randn({4}, at::kDouble))},
+       [=](const Tensors& t) { return (t[0] * t[0]).put_(places, t[1]).square(); },
+       once},
+  };
+}
+SHARD_SAMPLES(FlatIndexing, with_costs(flat_cases(), 8, "take() needs the whole"));
+
 }  // namespace
 }  // namespace shard::testing

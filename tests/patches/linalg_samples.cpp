@@ -138,6 +138,18 @@ std::vector<Sample> solvers() {
          return at::linalg_ldl_solve(ld, pivots, t[1]);
        },
        kForward},
+      {"least_squares",
+       {sharded(torch::randn({6, 4, 3}, at::kDouble), 0),
+        weight(torch::randn({6, 4, 2}, at::kDouble))},
+       [](const Tensors& t) { return std::get<0>(at::linalg_lstsq(t[0], t[1])); },
+       kOnce},
+      {"least_squares_residuals",
+       {sharded(torch::randn({6, 4, 3}, at::kDouble), 0),
+        sharded(torch::randn({6, 4, 2}, at::kDouble), 0)},
+       [](const Tensors& t) {
+         return std::get<1>(at::linalg_lstsq(t[0], t[1], std::nullopt, "gels"));
+       },
+       kForward},
       with_costs({"cut_matrices_move_to_the_batch",
                   {sharded(matrices(), 1)},
                   [](const Tensors& t) { return at::linalg_inv(t[0]); },

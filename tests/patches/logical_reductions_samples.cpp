@@ -52,5 +52,20 @@ Sample random_sample(Random& r) {
 }
 SHARD_RANDOM_SAMPLES(RandomLogicalReductions, random_sample);
 
+std::vector<Sample> hashes() {
+  torch::manual_seed(74);
+  const Check forward{.gradients = false, .double_backward = false, .both_precisions = false};
+  const auto of = [&](const std::string& name, std::vector<int64_t> dims) {
+    return Sample{name,
+                  {constant(torch::randint(-9, 9, {2, 8, 3}, at::kLong), 1)},
+                  [dims](const std::vector<at::Tensor>& t) {
+                    return at::hash_tensor(t[0], dims).view(at::kLong);
+                  },
+                  forward};
+  };
+  return {of("hash_of_all", {}), of("hash_over_the_cut_dim", {1}), of("hash_over_another", {2})};
+}
+SHARD_SAMPLES(HashedReductions, hashes());
+
 }  // namespace
 }  // namespace shard::testing

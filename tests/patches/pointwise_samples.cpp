@@ -390,5 +390,53 @@ TEST(InPlace, OnAPlainTensorGathersTheShardedOne) {
   });
 }
 
+std::vector<Sample> rarer_cases() {
+  torch::manual_seed(59);
+  const Check forward{.ranks = {1, 3}, .gradients = false, .double_backward = false};
+  const at::Tensor wanted = torch::tensor({-1.0, 0.0, 1.0}, at::kDouble);
+  const auto whole = [] { return torch::randn({2, 8, 3}, at::kDouble) * 2; };
+  return {
+      {"isin",
+       {sharded(whole().round(), 1), constant(wanted)},
+       [](const Tensors& t) { return at::isin(t[0], t[1]); },
+       forward},
+      {"isin_of_a_number",
+       {sharded(whole().round(), 1)},
+       [](const Tensors& t) { return at::isin(t[0], 1); },
+       forward},
+      {"frexp",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) { return std::get<0>(at::frexp(t[0])); },
+       kFew},
+      {"angle",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) { return at::angle(at::complex(t[0], t[0] * t[0])); },
+       kFew},
+      {"conj_physical",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) {
+         return at::imag(at::_conj_physical(at::complex(t[0], t[0] * t[0])));
+       },
+       forward},
+      {"round_to_decimals",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) { return at::round(t[0], 1) * t[0]; },
+       kFew},
+      {"round_to_decimals_in_place",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) { return (t[0] * 3).round_(2); },
+       forward},
+      {"copysign_of_a_number",
+       {sharded(whole(), 1)},
+       [](const Tensors& t) { return at::copysign(t[0], -2); },
+       kFew},
+      {"floor_divide",
+       {sharded(whole(), 1), sharded(whole(), 1)},
+       [](const Tensors& t) { return at::floor_divide(t[0], t[1]); },
+       forward},
+  };
+}
+SHARD_SAMPLES(RarerPointwise, rarer_cases());
+
 }  // namespace
 }  // namespace shard::testing

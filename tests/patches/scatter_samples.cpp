@@ -108,6 +108,35 @@ std::vector<Sample> row_samples() {
 }
 SHARD_SAMPLES(ScatteredRows, row_samples());
 
+/// An index with fewer rows than self along the cut dim: they lie where self's first rows lie.
+std::vector<Sample> shorter_samples() {
+  torch::manual_seed(132);
+  const at::Tensor index = torch::randint(0, 6, {5, 4}, at::kLong);
+  const Check once{.both_precisions = false};
+  const auto of = [&](const std::string& name,
+                      const std::function<at::Tensor(const Tensors&, const at::Tensor&)>& f) {
+    return Sample{name,
+                  {sharded(torch::randn({8, 6}, at::kDouble), 0),
+                   sharded(torch::randn({7, 5}, at::kDouble), 0)},
+                  [=](const Tensors& t) { return f(t, index).square(); },
+                  once};
+  };
+  return {
+      of("gather", [](const Tensors& t, const at::Tensor& i) { return t[0].gather(1, i); }),
+      of("scatter", [](const Tensors& t, const at::Tensor& i) { return t[0].scatter(1, i, 2.5); }),
+      of("scatter_add",
+         [](const Tensors& t, const at::Tensor& i) { return t[0].scatter_add(1, i, t[1]); }),
+      of("scatter_reduce",
+         [](const Tensors& t, const at::Tensor& i) {
+           return t[0].scatter_reduce(1, i, t[1], "amax");
+         }),
+  };
+}
+SHARD_SAMPLES(ShorterIndex, with_traffic(shorter_samples(), {{"scatter_add", 8},
+                                                             {"scatter_reduce", 8},
+                                                             {"gather", 8},
+                                                             {"scatter", 8}}));
+
 /// Elements along any dim of any tensor.
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 7);

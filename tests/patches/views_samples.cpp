@@ -299,5 +299,59 @@ TEST(Views, ViewsOfAViewThatWasWrittenSeeTheWrite) {
   });
 }
 
+/// The ops that copy what a view shows.
+std::vector<Sample> copies() {
+  torch::manual_seed(190);
+  std::vector<Sample> cases;
+  const auto add = [&](const std::string& name, int64_t dim, const Function& f,
+                       double traffic = 0) {
+    cases.push_back(
+        {name, {sharded(torch::randn({2, 8, 6}, at::kDouble), dim)}, f, Check{.traffic = traffic}});
+  };
+  add("view_copy", 1, [](const Tensors& t) { return at::view_copy(t[0], {2, -1}).square(); });
+  add("expand_copy", 1, [](const Tensors& t) {
+    return at::expand_copy(t[0].unsqueeze(0), {3, -1, -1, -1}).square();
+  });
+  add("permute_copy", 1, [](const Tensors& t) {
+    return at::permute_copy(t[0], {2, 1, 0}).square();
+  });
+  add("transpose_copy", 1,
+      [](const Tensors& t) { return at::transpose_copy(t[0], 1, 2).square(); });
+  add("t_copy", 1, [](const Tensors& t) { return at::t_copy(t[0].select(0, 1)).square(); });
+  add("squeeze_copy", 1, [](const Tensors& t) {
+    return at::squeeze_copy(t[0].unsqueeze(1)).square() + at::squeeze_copy(t[0].unsqueeze(2), 2);
+  });
+  add("squeeze_copy_of_dims", 1, [](const Tensors& t) {
+    return at::squeeze_copy(t[0].unsqueeze(1), at::IntArrayRef{1, 2}).square();
+  });
+  add("unsqueeze_copy", 1, [](const Tensors& t) { return at::unsqueeze_copy(t[0], 1).square(); });
+  add("alias_copy", 1,
+      [](const Tensors& t) { return at::alias_copy(t[0]).square() + at::detach_copy(t[0]); });
+  add("split_with_sizes_copy", 1, [](const Tensors& t) {
+    const int64_t n = t[0].size(1);
+    return at::split_with_sizes_copy(t[0], {n - 3, 3}, 1)[1].square();
+  });
+  add("split_copy", 1, [](const Tensors& t) { return at::split_copy(t[0], 3, 1)[1].square(); });
+  add("unbind_copy", 1, [](const Tensors& t) { return at::unbind_copy(t[0], 2)[1].square(); });
+  add("slice_copy", 1, [](const Tensors& t) { return at::slice_copy(t[0], 1, 1, 7, 2).square(); });
+  add("select_copy", 1, [](const Tensors& t) { return at::select_copy(t[0], 2, 1).square(); });
+  add("narrow_copy", 1, [](const Tensors& t) { return at::narrow_copy(t[0], 1, 2, 3) * 2; });
+  add("unfold_along_another_dim", 1,
+      [](const Tensors& t) { return t[0].unfold(2, 3, 2).square(); });
+  add(
+      "unfold_along_the_cut_dim", 1, [](const Tensors& t) { return t[0].unfold(1, 3, 2).square(); },
+      2.25);
+  add("unfold_copy", 1, [](const Tensors& t) { return at::unfold_copy(t[0], 2, 2, 1).square(); });
+  cases.push_back({"view_as_complex_of_cut_parts",
+                   {sharded(torch::randn({4, 8, 2}, at::kDouble), 2)},
+                   [](const Tensors& t) { return at::view_as_complex(t[0]).abs(); },
+                   Check{.traffic = 2}});
+  for (auto& sample : cases) {  // no gradient in LibTorch
+    if (sample.name == "narrow_copy") sample.check.gradients = sample.check.double_backward = false;
+  }
+  return cases;
+}
+SHARD_SAMPLES(ViewCopies, copies());
+
 }  // namespace
 }  // namespace shard::testing
