@@ -7,7 +7,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/upsample_bicubic2d.h>
-#include <shard/window_patch.h>
+#include <shard/box_patch.h>
 
 #include <algorithm>
 #include <array>
@@ -91,19 +91,23 @@ struct Interpolation {
   bool align_corners;
   std::vector<Scale> scales;
 
-  Axis axis(const Tensor& x, int64_t spatial) const {
-    const auto i = static_cast<size_t>(spatial);
-    return {align_corners, x.size(2 + spatial), size[i], scales[i]};
+  Axis axis(const BoxInput& input, const Cut& cut) const {
+    const size_t i = input.entry(cut);
+    return {align_corners, input.size(cut), size[i], scales[i]};
   }
   Tensor operator()(const Tensor& x) const {
     return at::upsample_bicubic2d(x, size, align_corners, scales[0], scales[1]);
   }
-  /// Only along the dim that is not `spatial`.
-  Tensor other_dim(const Tensor& x, int64_t spatial) const {
+  /// Only along dims that are not cut.
+  Tensor uncut_dims(const Tensor& x, const BoxInput& input) const {
+    if (input.cuts().size() == size.size()) return x;
+    auto sizes = size.vec();
     auto scales_left = scales;
-    scales_left[static_cast<size_t>(spatial)] = std::nullopt;
-    return at::upsample_bicubic2d(x, with_entry(size.vec(), spatial, x.size(2 + spatial)),
-                                  align_corners, scales_left[0], scales_left[1]);
+    for (const Cut& cut : input.cuts()) {
+      sizes[input.entry(cut)] = x.size(cut.dim);
+      scales_left[input.entry(cut)] = std::nullopt;
+    }
+    return at::upsample_bicubic2d(x, sizes, align_corners, scales_left[0], scales_left[1]);
   }
 };
 
@@ -118,36 +122,43 @@ void check_sizes(const Tensor& x, IntArrayRef size) {
       "sizes.");
 }
 
-Tensor interpolate_cut(const Interpolation& call, const ShardedInput& input) {
-  const Tensor& x = input.tensor;
-  const Axis axis = call.axis(x, input.spatial);
-  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto& owned = input.spec->partition();
-  LocalRows rows;
-  rows.output = partition_outputs(owned, axis.out, [&](int64_t row) {
+/// What every place along a cut makes of which rows.
+CutParts make_parts(const Axis& axis, const Cut& cut, at::ScalarType type) {
+  const auto output = partition_outputs(cut.owned, axis.out, [&](int64_t row) {
     return (row * axis.out + axis.in - 1) / axis.in;  // the first o with floor(o / scale) >= row
   });
-  std::vector<std::vector<Rows>> wanted;
-  std::vector<Rows> outputs;
-  for (const int64_t size : rows.output) {
-    const int64_t begin = outputs.empty() ? 0 : outputs.back().end;
-    outputs.push_back({begin, begin + size});
-    wanted.push_back({axis.rows_of(outputs.back(), type)});
+  CutParts result;
+  int64_t begin = 0;
+  for (const int64_t size : output) {
+    const Rows out{begin, begin + size};
+    result.parts.push_back({out, axis.rows_of(out, type)});
+    begin += size;
   }
-  const auto plan = make_halo_plan(input.dim, owned, wanted);
-  const int64_t rank = input.mesh.rank();
-  const auto halo = exchange_halo(to_local(x), plan, input.mesh);
-  rows.out = outputs[static_cast<size_t>(rank)];
-  rows.is_dummy = rows.out.size() == 0;
-  rows.rows = assemble(halo, plan, rank, 0, rows.is_dummy ? 1 : 0);
-  const int64_t first = wanted[static_cast<size_t>(rank)][0].begin;
-  const auto select = [&](const Tensor& t) {
-    return rows.is_dummy ? t : interpolate_rows(t, input.dim, axis, rows.out, first);
+  return result;
+}
+
+Tensor interpolate_box(const Interpolation& call, const Tensor& x, const BoxInput& input) {
+  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  std::vector<CutParts> cuts;
+  bool grows = false;
+  for (const Cut& cut : input.cuts()) {
+    const Axis axis = call.axis(input, cut);
+    cuts.push_back(make_parts(axis, cut, type));
+    grows |= axis.out > axis.in;
+  }
+  const auto box = input.fetch(cuts);
+  const auto select = [&](Tensor t) {
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      const auto& part = box.parts[i];
+      if (part.out.size() == 0) continue;
+      const Cut& cut = input.cuts()[i];
+      t = interpolate_rows(t, cut.dim, call.axis(input, cut), part.out, part.in.begin);
+    }
+    return t;
   };
-  const bool grows = axis.out > axis.in;
-  const Tensor y = grows ? select(call.other_dim(rows.rows, input.spatial))
-                         : call.other_dim(select(rows.rows), input.spatial);
-  return from_rows(y.contiguous(x.suggest_memory_format()), input, rows);
+  const Tensor y =
+      grows ? select(call.uncut_dims(box.rows, input)) : call.uncut_dims(select(box.rows), input);
+  return input.wrapped(y.contiguous(x.suggest_memory_format()), box);
 }
 
 Tensor bicubic(const Tensor& x, IntArrayRef size, bool align_corners, Scale scale_h,
@@ -156,7 +167,7 @@ Tensor bicubic(const Tensor& x, IntArrayRef size, bool align_corners, Scale scal
   const auto input = window_input(kOp, x, 2, /*channels_are_local=*/true);
   if (input.is_cut()) {
     check_sizes(x, size);
-    return interpolate_cut(call, input);
+    return interpolate_box(call, x, BoxInput(input));
   }
   const auto rows = own_rows(input);
   return from_rows(call(rows.rows), input, rows);

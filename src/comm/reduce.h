@@ -9,6 +9,9 @@
 
 #include <cstdint>
 
+#include "comm/copy.h"
+#include "comm/volume.h"
+
 namespace shard {
 
 /// Raises CommError unless `op` is defined for `dtype` (Avg needs a floating or complex dtype, Max
@@ -20,5 +23,18 @@ void check_reducible(const char* where, c10::ScalarType dtype, ReduceOp op);
 /// half accumulate in float and are rounded once.
 void reduce_in_order(c10::ScalarType dtype, ReduceOp op, c10::ArrayRef<const void*> sources,
                      c10::ArrayRef<void*> outputs, int64_t begin, int64_t end);
+
+/// Reduces `tensor` in place where its elements lie in row-major order, by `small` or by `large` as
+/// its size decides: what CommCounter takes for granted (comm/volume.h).
+template <class Small, class Large>
+void reduce_packed(at::Tensor& tensor, const Small& small, const Large& large) {
+  const at::Tensor dense = packed(tensor);
+  if (static_cast<int64_t>(tensor.nbytes()) <= kSmallReduceBytes) {
+    small(dense);
+  } else {
+    large(dense);
+  }
+  if (!dense.is_same(tensor)) copy_plain(tensor, dense);
+}
 
 }  // namespace shard

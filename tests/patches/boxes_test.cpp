@@ -159,6 +159,9 @@ TEST(OneExchange, OfInterpolation) {
   expect_boxes(kPlanes, field(), {}, [](const Tensor& x, const Tensors&) {
     return torch::upsample_nearest2d(x, {13, 9});
   });
+  expect_boxes(kPlanes, field(), {}, [](const Tensor& x, const Tensors&) {
+    return torch::upsample_bicubic2d(x, {11, 7}, false);
+  });
 }
 
 TEST(OneExchange, OfPadding) {

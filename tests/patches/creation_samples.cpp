@@ -33,6 +33,9 @@ std::vector<Sample> cases() {
        [](const Tensors& t) {
          return t[0].new_zeros({2, 8, 3}) + t[0];
        }},
+      {"new_zeros_of_its_sizes",
+       {sharded(x(), 1)},
+       [](const Tensors& t) { return t[0].new_zeros(t[0].sizes()) + t[0] * 2; }},
       {"new_full_of_another_shape",
        {sharded(x(), 1)},
        [](const Tensors& t) { return t[0].new_full({3}, 2.0) * t[0]; }},

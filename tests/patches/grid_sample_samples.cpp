@@ -104,7 +104,15 @@ std::vector<Sample> layout_cases() {
                   sharded(field({1, 2, 4, 7, 2}), 3), whole(places({1, 3, 5, 2, 3}))),
   };
 }
-SHARD_SAMPLES(GridSampleLayout, with_costs(layout_cases(), 6, kAllRows));
+SHARD_SAMPLES(GridSampleLayout, with_traffic(with_costs(layout_cases(), 0, kAllRows),
+                                             {{"whole_grid", 5.5},
+                                              {"columns", 1},
+                                              {"columns_of_a_whole_grid", 3.5},
+                                              {"grid_cut_along_another_dim", 1},
+                                              {"batch_and_rows", 1.25},
+                                              {"non_contiguous", 1},
+                                              {"three_dims", 1.75},
+                                              {"three_dims_nearest", 5}}));
 
 Sample affine_case(std::string name, Input theta, std::vector<int64_t> size, bool align) {
   return {std::move(name), {std::move(theta)}, [=](const Tensors& t) {

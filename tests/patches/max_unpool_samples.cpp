@@ -75,6 +75,13 @@ std::vector<Sample> cases() {
          const auto [y, places] = torch::max_pool3d_with_indices(t[0], 2, 2);
          return bent(torch::max_unpool3d(y, places, {7, 4, 5}, {2, 2, 2}, {0, 0, 0}));
        }},
+      {"three_dims_of_any_size",
+       {sharded(field({1, 2, 6, 4, 4}), 2)},
+       [](const Tensors& t) {
+         const auto [y, places] = torch::max_pool3d_with_indices(t[0], 2, 2);
+         const auto size = t[0].sizes().slice(2);
+         return bent(torch::max_unpool3d(y, places, size, {2, 2, 2}, {0, 0, 0}));
+       }},
       {"three_dims_middle",
        {sharded(field({1, 2, 4, 7, 5}), 3)},
        [](const Tensors& t) {
@@ -84,7 +91,14 @@ std::vector<Sample> cases() {
   };
 }
 const std::string kAllRows = "the indices reach everywhere, so rows come from everywhere";
-SHARD_SAMPLES(MaxUnpool, with_costs(cases(), 5, kAllRows));
+const std::map<std::string, double> kTraffic{
+    {"overlapping_windows", 0.25}, {"columns", 0.5},       {"any_places", 4},
+    {"any_places_columns", 3.75},  {"whole_values", 1.75}, {"cut_along_other_dims", 2.5},
+    {"unbatched", 4.25},           {"non_contiguous", 4},  {"one_row", 3.5}};
+SHARD_SAMPLES(MaxUnpool,
+              with_whole(with_traffic(cases(), kTraffic), kAllRows,
+                         {"any_places", "any_places_columns", "whole_values", "whole_indices",
+                          "cut_along_other_dims", "unbatched", "non_contiguous", "one_row"}));
 
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(2, 1, 6);
@@ -99,7 +113,11 @@ Sample random_sample(Random& r) {
           [=](const Tensors& t) { return torch::max_unpool2d(t[0], t[1], to); }};
 }
 
-Sample costly_sample(Random& r) { return with_costs(random_sample(r), 6, kAllRows); }
+Sample costly_sample(Random& r) {
+  const Sample sample = random_sample(r);
+  const bool cuts_space = sample.inputs[0].shard_dim >= 2;
+  return cuts_space ? with_costs(sample, 6, kAllRows) : with_costs(sample, 0);
+}
 SHARD_RANDOM_SAMPLES(RandomMaxUnpool, costly_sample);
 
 TEST(MaxUnpool, PlacesOfWindowsThatNoBoundaryCutsSendNoRows) {

@@ -125,6 +125,10 @@ std::vector<Sample> cases() {
              [=](const at::Tensor& t) {
                return t.split_with_sizes({5, 1, 2}, 1)[0];
              }),
+      viewed("split_with_sizes_of_another_dim", x(), 1,
+             [=](const at::Tensor& t) {
+               return t.split_with_sizes({t.size(2) - 1, 1}, 2)[0];
+             }),
       viewed("all_parts_of_the_sharded_dim", x(), 1,
              [=](const at::Tensor& t) {
                const auto parts = t.split(4, 1);

@@ -109,9 +109,9 @@ ncclUniqueId common_id(CommunicatorBackend& host) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<CommunicatorBackend> host, c10::Device device)
-    : host_(std::move(host)), device_(device) {
+    : HostBackend(std::move(host)), device_(device) {
   const c10::cuda::CUDAGuard guard(device_);
-  const ncclUniqueId id = common_id(*host_);
+  const ncclUniqueId id = common_id(this->host());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // a rank that does not come is noticed by us, not waited for by NCCL
   check_nccl(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRank");
@@ -149,7 +149,7 @@ void NcclCommunicator::agree(const Fingerprint& fingerprint) {
   std::string bytes(sizeof words, '\0');
   std::memcpy(bytes.data(), words.data(), sizeof words);
   std::map<std::string, std::vector<int>> calls;
-  const auto all = host_->all_gather_bytes(bytes);
+  const auto all = host().all_gather_bytes(bytes);
   for (size_t r = 0; r < all.size(); ++r) {
     Fingerprint::Words theirs{};
     std::memcpy(theirs.data(), all[r].data(), sizeof theirs);
@@ -292,7 +292,7 @@ void NcclCommunicator::exchange(const std::vector<Message>& sends,
 }
 
 std::shared_ptr<CommunicatorBackend> NcclCommunicator::split(int color, int key) {
-  auto part = host_->split(color, key);
+  auto part = host().split(color, key);
   if (part->size() == 1) return part;  // never asked to move a tensor
   return std::make_shared<NcclCommunicator>(std::move(part), device_);
 }

@@ -6,7 +6,6 @@
 
 #include <c10/core/Device.h>
 #include <nccl.h>
-#include <shard/communicator.h>
 
 #include <memory>
 #include <string>
@@ -14,10 +13,11 @@
 
 #include "comm/cuda/nccl_watch.h"
 #include "comm/fingerprint.h"
+#include "comm/host_backend.h"
 
 namespace shard {
 
-class NcclCommunicator final : public CommunicatorBackend {
+class NcclCommunicator final : public HostBackend {
  public:
   /// Collective over `host`; every rank with another device.
   NcclCommunicator(std::shared_ptr<CommunicatorBackend> host, c10::Device device);
@@ -25,11 +25,8 @@ class NcclCommunicator final : public CommunicatorBackend {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
   const char* backend_name() const override { return "nccl"; }
 
-  void barrier() override { host_->barrier(); }
   void all_reduce(at::Tensor& tensor, ReduceOp op) override;
   void all_gather_v(const at::Tensor& piece, const std::vector<at::Tensor>& outputs) override;
   void reduce_scatter_v(const std::vector<at::Tensor>& pieces, at::Tensor& output,
@@ -39,11 +36,7 @@ class NcclCommunicator final : public CommunicatorBackend {
   void broadcast(at::Tensor& tensor, int root) override;
   void scatter_v(const std::vector<at::Tensor>& pieces, at::Tensor& output, int root) override;
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) override;
-  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
-    return host_->all_gather_bytes(bytes);
-  }
   std::shared_ptr<CommunicatorBackend> split(int color, int key) override;
-  void poison(const std::string& why) noexcept override { host_->poison(why); }
   int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
@@ -57,7 +50,6 @@ class NcclCommunicator final : public CommunicatorBackend {
   /// Waits until NCCL has accepted what was given to it.
   void settle(const char* call);
 
-  std::shared_ptr<CommunicatorBackend> host_;
   c10::Device device_;
   ncclComm_t comm_ = nullptr;
   std::unique_ptr<NcclWatch> watch_;

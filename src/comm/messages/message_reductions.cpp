@@ -15,13 +15,9 @@ void MessageCommunicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   check_cpu(CommKind::AllReduce, tensor);
   check_reducible("all_reduce", tensor.scalar_type(), op);
   const auto fingerprint = start(CommKind::AllReduce).with_tensor(tensor).with_op(op);
-  const at::Tensor dense = packed(tensor);
-  if (bytes_of(tensor) <= kSmallReduceBytes) {
-    reduce_small(dense, op, fingerprint);
-  } else {
-    reduce_large(dense, op, fingerprint);
-  }
-  if (!dense.is_same(tensor)) copy_plain(tensor, dense);
+  reduce_packed(
+      tensor, [&](const at::Tensor& dense) { reduce_small(dense, op, fingerprint); },
+      [&](const at::Tensor& dense) { reduce_large(dense, op, fingerprint); });
 }
 
 void MessageCommunicator::reduce_small(const at::Tensor& dense, ReduceOp op,

@@ -49,43 +49,43 @@ void deliver(const std::vector<Tensor>& to, const std::vector<Tensor>& from) {
 }  // namespace
 
 StagedBackend::StagedBackend(std::shared_ptr<CommunicatorBackend> host)
-    : host_(std::move(host)), name_(c10::str(host_->backend_name(), ", staged")) {}
+    : HostBackend(std::move(host)), name_(c10::str(this->host().backend_name(), ", staged")) {}
 
 void StagedBackend::all_reduce(Tensor& tensor, ReduceOp op) {
   Tensor copy = staged(tensor);
-  host_->all_reduce(copy, op);
+  host().all_reduce(copy, op);
   deliver(tensor, copy);
 }
 
 void StagedBackend::all_gather_v(const Tensor& piece, const std::vector<Tensor>& outputs) {
   const auto places = landings(outputs);
-  host_->all_gather_v(staged(piece), places);
+  host().all_gather_v(staged(piece), places);
   deliver(outputs, places);
 }
 
 void StagedBackend::reduce_scatter_v(const std::vector<Tensor>& pieces, Tensor& output,
                                      ReduceOp op) {
   Tensor place = landing(output);
-  host_->reduce_scatter_v(staged(pieces), place, op);
+  host().reduce_scatter_v(staged(pieces), place, op);
   deliver(output, place);
 }
 
 void StagedBackend::all_to_all_v(const std::vector<Tensor>& sends,
                                  const std::vector<Tensor>& receives) {
   const auto places = landings(receives);
-  host_->all_to_all_v(staged(sends), places);
+  host().all_to_all_v(staged(sends), places);
   deliver(receives, places);
 }
 
 void StagedBackend::broadcast(Tensor& tensor, int root) {
   Tensor copy = rank() == root ? staged(tensor) : landing(tensor);
-  host_->broadcast(copy, root);
+  host().broadcast(copy, root);
   if (rank() != root) deliver(tensor, copy);
 }
 
 void StagedBackend::scatter_v(const std::vector<Tensor>& pieces, Tensor& output, int root) {
   Tensor place = landing(output);
-  host_->scatter_v(rank() == root ? staged(pieces) : pieces, place, root);
+  host().scatter_v(rank() == root ? staged(pieces) : pieces, place, root);
   deliver(output, place);
 }
 
@@ -95,7 +95,7 @@ void StagedBackend::exchange(const std::vector<Message>& sends,
   auto in = receives;
   for (Message& message : out) message.tensor = staged(message.tensor);
   for (Message& message : in) message.tensor = landing(message.tensor);
-  host_->exchange(out, in);
+  host().exchange(out, in);
   for (size_t i = 0; i < in.size(); ++i) deliver(receives[i].tensor, in[i].tensor);
 }
 

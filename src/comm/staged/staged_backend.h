@@ -5,23 +5,20 @@
 // GPU, machines without NCCL.
 #pragma once
 
-#include <shard/communicator.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/host_backend.h"
+
 namespace shard {
 
-class StagedBackend final : public CommunicatorBackend {
+class StagedBackend final : public HostBackend {
  public:
   explicit StagedBackend(std::shared_ptr<CommunicatorBackend> host);
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
   const char* backend_name() const override { return name_.c_str(); }
 
-  void barrier() override { host_->barrier(); }
   void all_reduce(at::Tensor& tensor, ReduceOp op) override;
   void all_gather_v(const at::Tensor& piece, const std::vector<at::Tensor>& outputs) override;
   void reduce_scatter_v(const std::vector<at::Tensor>& pieces, at::Tensor& output,
@@ -31,17 +28,12 @@ class StagedBackend final : public CommunicatorBackend {
   void broadcast(at::Tensor& tensor, int root) override;
   void scatter_v(const std::vector<at::Tensor>& pieces, at::Tensor& output, int root) override;
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) override;
-  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
-    return host_->all_gather_bytes(bytes);
-  }
   std::shared_ptr<CommunicatorBackend> split(int color, int key) override {
-    return std::make_shared<StagedBackend>(host_->split(color, key));
+    return std::make_shared<StagedBackend>(host().split(color, key));
   }
-  void poison(const std::string& why) noexcept override { host_->poison(why); }
-  int64_t bytes_sent() const override { return host_->bytes_sent(); }
+  int64_t bytes_sent() const override { return host().bytes_sent(); }
 
  private:
-  std::shared_ptr<CommunicatorBackend> host_;
   std::string name_;  ///< "mpi, staged"
 };
 

@@ -32,13 +32,9 @@ void ThreadCommunicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   check_cpu(CommKind::AllReduce, tensor);
   check_reducible("all_reduce", tensor.scalar_type(), op);
   const auto fingerprint = start_collective(CommKind::AllReduce).with_tensor(tensor).with_op(op);
-  const at::Tensor dense = packed(tensor);
-  if (bytes_of(tensor) <= kSmallReduceBytes) {
-    reduce_small(dense, op, fingerprint);
-  } else {
-    reduce_large(dense, op, fingerprint);
-  }
-  if (!dense.is_same(tensor)) copy_plain(tensor, dense);
+  reduce_packed(
+      tensor, [&](const at::Tensor& dense) { reduce_small(dense, op, fingerprint); },
+      [&](const at::Tensor& dense) { reduce_large(dense, op, fingerprint); });
 }
 
 // Every rank publishes a copy and sums all copies: one wait, and none at the end, because the next
