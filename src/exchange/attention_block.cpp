@@ -143,11 +143,11 @@ BlockGradients attend_backward(const Tensor& gradient, const Block& block,
 }
 
 void merge(const BlockResult& sum, const BlockResult& block) {
-  const Tensor lse = at::logaddexp(sum.lse, block.lse);
-  const Tensor shift = finite(lse);
-  sum.out.mul_((sum.lse - shift).exp_().unsqueeze(-1));
-  sum.out.add_(block.out * (block.lse - shift).exp_().unsqueeze(-1));
-  sum.lse.copy_(lse);
+  // The block's share of the weights, exp(b) / (exp(s) + exp(b)). Where neither has seen a key the
+  // difference of two -inf is NaN, and both results are zero.
+  const Tensor share = (block.lse - sum.lse).sigmoid_().nan_to_num_(0);
+  sum.out.lerp_(block.out.to(sum.out.scalar_type()), share.unsqueeze(-1));
+  sum.lse.copy_(at::logaddexp(sum.lse, block.lse));
 }
 
 at::ScalarType accumulating_dtype(at::ScalarType dtype) { return at::toOpMathType(dtype); }
