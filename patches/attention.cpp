@@ -8,6 +8,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <c10/util/strides.h>
 #include <shard/attention.h>
+#include <shard/attention_patch.h>
 #include <shard/exchange.h>
 #include <shard/patch.h>
 #include <shard/ring_attention.h>
@@ -23,192 +24,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kName = "scaled_dot_product_attention";
-
-struct Attention {
-  Tensor q, k, v, mask;  // mask may be undefined
-  double dropout = 0;
-  std::optional<double> scale;
-  bool has_grouped_heads = false;
-  bool has_all_queries = true;      ///< no mesh dim cuts them
-  std::vector<int64_t> order = {};  ///< dims of the result as they lie in memory, outermost first
-  /// Whether the mask is alike along each dim of q, told from the global sizes: where two mesh dims
-  /// cut the queries, the inner one finds a single row on some ranks.
-  std::vector<bool> mask_is_alike = {};
-
-  int64_t ndim() const { return q.dim(); }
-  int64_t query_dim() const { return q.dim() - 2; }
-  int64_t key_dim() const { return q.dim() - 2; }
-  int64_t head_dim() const { return q.dim() - 3; }
-  /// Heads of q that share one of k and v.
-  int64_t group() const {
-    if (!has_grouped_heads || k.size(head_dim()) == 0) return 1;
-    return q.size(head_dim()) / k.size(head_dim());
-  }
-  std::array<const Tensor*, 4> tensors() const { return {&q, &k, &v, &mask}; }
-};
-
-// ---- arguments
-
-void check_dtypes(const Attention& a) {
-  check<SpecMismatch>(
-      a.k.scalar_type() == a.q.scalar_type() && a.v.scalar_type() == a.q.scalar_type(), kName,
-      "got query, key and value of ", a.q.scalar_type(), ", ", a.k.scalar_type(), " and ",
-      a.v.scalar_type(), "; expected one dtype. Convert them.");
-  if (!a.mask.defined()) return;
-  const auto dtype = a.mask.scalar_type();
-  check<SpecMismatch>(dtype == at::kBool || dtype == at::kFloat || dtype == a.q.scalar_type(),
-                      kName, "got a mask of ", dtype, " for a query of ", a.q.scalar_type(),
-                      "; expected bool, Float or the query's dtype. Convert it.");
-}
-
-bool can_expand(c10::IntArrayRef from, c10::IntArrayRef to) {
-  if (from.size() > to.size()) return false;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    if (from[from.size() - i] != 1 && from[from.size() - i] != to[to.size() - i]) return false;
-  }
-  return true;
-}
-
-void check_shapes(const Attention& a) {
-  const bool have_rows = a.q.dim() >= 2 && a.k.dim() >= 2 && a.v.dim() >= 2;
-  check<SpecMismatch>(have_rows && a.q.size(-1) == a.k.size(-1) && a.k.size(-2) == a.v.size(-2),
-                      kName, "got query ", a.q.sizes(), ", key ", a.k.sizes(), " and value ",
-                      a.v.sizes(),
-                      "; expected (..., L, E), (..., S, E) and (..., S, Ev). Transpose them.");
-}
-
-void check_heads(const Attention& a) {
-  const bool have_heads = a.q.dim() >= 3 && a.k.dim() == a.q.dim() && a.v.dim() == a.q.dim();
-  const int64_t heads = have_heads ? a.q.size(-3) : 0;
-  const int64_t shared = have_heads ? a.k.size(-3) : 0;
-  const bool divides = shared == 0 ? heads == 0 : heads % shared == 0;
-  check<SpecMismatch>(have_heads && divides && a.v.size(-3) == shared, kName,
-                      "enable_gqa: got query ", a.q.sizes(), ", key ", a.k.sizes(), " and value ",
-                      a.v.sizes(),
-                      "; expected as many heads (dim -3) of key and value, a divisor of those of "
-                      "the query.");
-}
-
-/// Equal batch dims of q, k and v, as a product broadcasts them. Grouped heads stay as they are.
-void expand_batches(Attention& a) {
-  const size_t kept = a.has_grouped_heads ? 3 : 2;
-  const auto batch_of = [&](const Tensor& t) {
-    return t.sizes().slice(0, static_cast<size_t>(t.dim()) - kept);
-  };
-  if (batch_of(a.q) == batch_of(a.k) && batch_of(a.q) == batch_of(a.v)) return;
-  const auto batch = at::infer_size(at::infer_size(batch_of(a.q), batch_of(a.k)), batch_of(a.v));
-  for (Tensor* t : {&a.q, &a.k, &a.v}) {
-    std::vector<int64_t> sizes(batch);
-    for (size_t i = kept; i >= 1; --i) sizes.push_back(t->size(-static_cast<int64_t>(i)));
-    if (t->sizes() != c10::IntArrayRef(sizes)) *t = t->expand(sizes);
-  }
-}
-
-void check_mask(const Attention& a, bool is_causal) {
-  if (!a.mask.defined()) return;
-  check<SpecMismatch>(!is_causal, kName,
-                      "got is_causal and a mask; expected one of them. Put both in the mask.");
-  Shape scores(a.q.sizes());
-  scores.back() = a.k.size(-2);
-  check<SpecMismatch>(can_expand(a.mask.sizes(), scores), kName, "got a mask of ", a.mask.sizes(),
-                      "; expected one that expands to ", c10::IntArrayRef(scores), ".");
-}
-
-std::vector<bool> dims_of_alike_masks(const Attention& a) {
-  std::vector<bool> result;
-  for (int64_t dim = 0; a.mask.defined() && dim < a.ndim(); ++dim) {
-    const int64_t of_mask = dim - (a.ndim() - a.mask.dim());
-    result.push_back(of_mask < 0 || (a.mask.size(of_mask) == 1 && a.q.size(dim) != 1));
-  }
-  return result;
-}
-
-// ---- how the tensors must lie along one mesh dim
-
-Layout layout_of(const Tensor& t) { return t.defined() ? Layout(*spec_of(t)) : Layout(); }
-
-/// How q, k, v, the mask and the result lie.
-struct Lie {
-  Layout q, k, v, mask;
-  bool is_ring = false;   ///< queries and keys are cut
-  bool is_merge = false;  ///< keys only
-};
-
-/// The layout of k and v that goes with one of q along a batch dim; it may be another one along
-/// heads, so that no rank's heads of q use others' of k.
-Layout with_whole_groups(const Attention& a, Layout q) {
-  const int64_t times = a.group();
-  const bool fits = std::all_of(q.partition.begin(), q.partition.end(),
-                                [&](int64_t heads) { return heads % times == 0; });
-  if (times == 1 || q.dim() != a.head_dim() || a.k.size(q.dim()) == 1 || fits) return q;
-  const Layout k = layout_of(a.k);
-  q.partition = k.is_shard() && k.dim() == q.dim()
-                    ? k.partition
-                    : even_partition(a.k.size(q.dim()), static_cast<int64_t>(q.partition.size()));
-  for (auto& heads : q.partition) heads *= times;
-  return q;
-}
-
-Layout keys_along(const Attention& a, const Layout& q) {
-  Layout k = q;
-  if (q.dim() != a.head_dim() || a.group() == 1) return k;
-  if (a.k.size(q.dim()) == 1) return {};
-  for (auto& heads : k.partition) heads /= a.group();
-  return k;
-}
-
-/// The mask cut as dim `dim` of q, unless it is alike along it.
-Layout mask_along(const Attention& a, const Layout& q) {
-  if (!a.mask.defined() || a.mask_is_alike[static_cast<size_t>(q.dim())]) return {};
-  return q.moved_to(q.dim() - (a.ndim() - a.mask.dim()));
-}
-
-/// Where the result is to be cut: as q is; else along the batch or heads as another one is.
-Layout anchor(const Attention& a, int64_t ranks) {
-  if (const Layout q = layout_of(a.q); q.is_shard()) {
-    if (q.dim() <= a.query_dim()) return q;
-    return {Shard(a.query_dim()), even_partition(a.q.size(-2), ranks)};
-  }
-  for (const Tensor* t : {&a.k, &a.v}) {
-    Layout keys = layout_of(*t);
-    if (!keys.is_shard() || keys.dim() >= a.key_dim()) continue;
-    if (keys.dim() == a.head_dim()) {
-      for (auto& heads : keys.partition) heads *= a.group();
-    }
-    return keys;
-  }
-  const Layout mask = layout_of(a.mask);
-  const int64_t dim = mask.is_shard() ? mask.dim() + a.ndim() - a.mask.dim() : a.ndim();
-  const bool is_of_q = dim <= a.query_dim() && a.mask.size(mask.dim()) == a.q.size(dim);
-  return is_of_q ? mask.moved_to(dim) : Layout();
-}
-
-/// `may_cut_keys`: along no other mesh dim are they cut already.
-Lie lie_of(const Attention& a, int64_t ranks, bool may_cut_keys) {
-  Lie lie;
-  lie.q = anchor(a, ranks);
-  if (lie.q.is_shard() && lie.q.dim() < a.query_dim()) {
-    lie.q = with_whole_groups(a, lie.q);
-    lie.k = lie.v = keys_along(a, lie.q);
-    lie.mask = mask_along(a, lie.q);
-    return lie;
-  }
-  if (lie.q.is_shard()) lie.mask = mask_along(a, lie.q);
-  const Layout k = layout_of(a.k);
-  const Layout v = layout_of(a.v);
-  if (!may_cut_keys || !(k.is_shard() || v.is_shard())) return lie;
-  if (k.is_shard() && k.dim() == a.key_dim()) {
-    lie.k = k;
-  } else if (v.is_shard() && v.dim() == a.key_dim()) {
-    lie.k = v;
-  } else {
-    lie.k = Layout(Shard(a.key_dim()), even_partition(a.k.size(-2), ranks));
-  }
-  lie.v = lie.k;
-  (lie.q.is_shard() ? lie.is_ring : lie.is_merge) = true;
-  return lie;
-}
+constexpr const char* kName = kAttention;
 
 // ---- down to local tensors and back
 
@@ -218,8 +34,8 @@ Tensor moved(const Tensor& t, const Layout& layout) {
 
 /// Local tensors. Plain ones that stay whole where others are cut: their gradients are summed in
 /// one message.
-Attention local_part(const Attention& a, const Attention& given, const Lie& lie,
-                     const DeviceMesh& mesh) {
+AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
+                         const AttentionLie& lie, const DeviceMesh& mesh) {
   const std::array<Layout, 4> layouts{lie.q, lie.k, lie.v, lie.mask};
   const bool is_alike = std::all_of(layouts.begin(), layouts.end(),
                                     [](const Layout& layout) { return layout.is_replicate(); });
@@ -229,7 +45,7 @@ Attention local_part(const Attention& a, const Attention& given, const Lie& lie,
     if (layouts[i].is_replicate() && t.defined() && !is_shard_tensor(t)) plain[i] = t;
   }
   plain = is_alike ? local_copies(mesh, plain) : local_weights(mesh, plain);
-  Attention result = a;
+  AttentionCall result = a;
   if (lie.q.is_shard() && lie.q.dim() == a.query_dim() && mesh.size() > 1) {
     result.has_all_queries = false;
   }
@@ -247,8 +63,8 @@ Attention local_part(const Attention& a, const Attention& given, const Lie& lie,
   return result;
 }
 
-Attention promoted(const Attention& a, const DeviceMesh& mesh) {
-  Attention result = a;
+AttentionCall promoted(const AttentionCall& a, const DeviceMesh& mesh) {
+  AttentionCall result = a;
   for (Tensor* t : {&result.q, &result.k, &result.v, &result.mask}) {
     if (!t->defined()) continue;
     *t = promote(*t, mesh);
@@ -264,7 +80,7 @@ Tensor in_four_dims(Tensor t) {
 }
 
 /// Whether LibTorch would choose its flash kernel for a plain call.
-bool is_for_flash(const Attention& a) {
+bool is_for_flash(const AttentionCall& a) {
   const auto has_dense_rows = [](const Tensor& t) { return t.stride(-1) == 1; };
   const auto dtype = a.q.scalar_type();
   const bool has_fitting_mask =
@@ -277,7 +93,7 @@ bool is_for_flash(const Attention& a) {
 
 /// Dims of the result as LibTorch's kernel lays them out, so that views of it work as they do
 /// there: the flash kernel's result lies like the query. From metadata that all ranks have.
-std::vector<int64_t> order_of_result(const Attention& a) {
+std::vector<int64_t> order_of_result(const AttentionCall& a) {
   std::vector<int64_t> order(static_cast<size_t>(a.ndim()));
   std::iota(order.begin(), order.end(), 0);
   if (!is_for_flash(a)) return order;
@@ -307,7 +123,7 @@ Tensor laid_out(const Tensor& y, const std::vector<int64_t>& order) {
   });
 }
 
-Tensor on_this_rank(const Attention& a, const AttentionPlan& plan) {
+Tensor on_this_rank(const AttentionCall& a, const AttentionPlan& plan) {
   const bool is_plain_call = plan.reach == AttentionPlan::Reach::Own && !plan.dropout &&
                              (!plan.is_causal || a.has_all_queries);
   if (is_plain_call && a.q.numel() > 0 && a.k.numel() > 0) {
@@ -390,11 +206,11 @@ struct Balance {
   }
 };
 
-Tensor attend(const Attention& given, AttentionPlan plan);
+Tensor attend(const AttentionCall& given, AttentionPlan plan);
 
 /// Attends with q, k, v and the mask as `lie` says.
-Tensor attend_as(const Attention& given, const Attention& a, const Lie& lie, const DeviceMesh& mesh,
-                 AttentionPlan plan, AttentionForm form) {
+Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const AttentionLie& lie,
+                 const DeviceMesh& mesh, AttentionPlan plan, AttentionForm form) {
   const auto rank = static_cast<size_t>(mesh.rank());
   const bool are_queries_cut = lie.q.is_shard() && lie.q.dim() == a.query_dim();
   if (are_queries_cut) {
@@ -419,7 +235,7 @@ Tensor attend_as(const Attention& given, const Attention& a, const Lie& lie, con
   shape.back() = a.v.size(-1);
   const auto spec =
       ShardTensorSpec::make(mesh.layout_ref(), lie.q.placement, shape, lie.q.partition);
-  Attention local = local_part(a, given, lie, mesh);
+  AttentionCall local = local_part(a, given, lie, mesh);
   if (form != AttentionForm::Balanced) return from_local(attend(local, plan), mesh, spec);
 
   const Balance balance{zigzag_rows(a.q.size(-2), mesh.size()), mesh, lie.q.partition};
@@ -435,7 +251,7 @@ Tensor attend_as(const Attention& given, const Attention& a, const Lie& lie, con
 /// mean; what has to be moved for it pays from so many queries a rank on.
 constexpr int64_t kQueriesWorthBalancing = 128;
 
-bool has_plain_locals(const Attention& a) {
+bool has_plain_locals(const AttentionCall& a) {
   const auto tensors = a.tensors();
   return std::none_of(tensors.begin(), tensors.end(), [](const Tensor* t) {
     return t->defined() && is_shard_tensor(raw_local(*t));
@@ -443,7 +259,7 @@ bool has_plain_locals(const Attention& a) {
 }
 
 /// The form in which a ring is computed.
-AttentionForm form_of(const Attention& a, const Lie& lie, const AttentionPlan& plan,
+AttentionForm form_of(const AttentionCall& a, const AttentionLie& lie, const AttentionPlan& plan,
                       int64_t ranks) {
   const bool can_be_another =
       lie.is_ring && ranks > 1 && has_plain_locals(a) && !are_sequences_zigzag();
@@ -470,15 +286,7 @@ AttentionForm form_of(const Attention& a, const Lie& lie, const AttentionPlan& p
   return pays ? AttentionForm::Balanced : AttentionForm::Ring;
 }
 
-Lie by_heads(const Attention& a, int64_t ranks) {
-  Lie lie;
-  lie.q = Layout(Shard(a.head_dim()), even_partition(a.q.size(-3), ranks));
-  lie.k = lie.v = Layout(Shard(a.head_dim()), even_partition(a.k.size(-3), ranks));
-  lie.mask = mask_along(a, lie.q);
-  return lie;
-}
-
-void check_zigzag(const Attention& a, const Lie& lie, int64_t ranks) {
+void check_zigzag(const AttentionCall& a, const AttentionLie& lie, int64_t ranks) {
   const auto fits = [&](const Layout& layout, const Tensor& t) {
     return layout.partition == zigzag_partition(t.size(-2), ranks);
   };
@@ -491,7 +299,7 @@ void check_zigzag(const Attention& a, const Lie& lie, int64_t ranks) {
 }
 
 /// Once, on the whole of the scores.
-void begin_dropout(const Attention& a, AttentionPlan& plan) {
+void begin_dropout(const AttentionCall& a, AttentionPlan& plan) {
   Shape scores(a.q.sizes());
   scores.back() = a.k.size(-2);
   if (std::find(scores.begin(), scores.end(), 0) != scores.end()) return;
@@ -504,22 +312,22 @@ void begin_dropout(const Attention& a, AttentionPlan& plan) {
 }
 
 /// Goes down the levels of a mesh of several dims; `plan` tells what those above have cut.
-Tensor attend(const Attention& given, AttentionPlan plan) {
+Tensor attend(const AttentionCall& given, AttentionPlan plan) {
   const Tensor* sharded = nullptr;
   for (const Tensor* t : given.tensors()) {
     if (!sharded && t->defined() && is_shard_tensor(*t)) sharded = t;
   }
   if (!sharded) return on_this_rank(given, plan);
   const DeviceMesh mesh = mesh_of(*sharded);
-  const Attention a = promoted(given, mesh);
+  const AttentionCall a = promoted(given, mesh);
   if (given.dropout > 0 && mesh.size() > 1 && !plan.dropout) begin_dropout(a, plan);
-  const Lie lie = lie_of(a, mesh.size(), plan.reach == AttentionPlan::Reach::Own);
+  const AttentionLie lie = lie_of(a, mesh.size(), plan.reach == AttentionPlan::Reach::Own);
   if (are_sequences_zigzag() && plan.is_causal && (lie.is_ring || lie.is_merge)) {
     check_zigzag(a, lie, mesh.size());
   }
   const AttentionForm form = form_of(a, lie, plan, mesh.size());
   if (form != AttentionForm::Heads) return attend_as(given, a, lie, mesh, plan, form);
-  const Tensor y = attend_as(given, a, by_heads(a, mesh.size()), mesh, plan, form);
+  const Tensor y = attend_as(given, a, lie_by_heads(a, mesh.size()), mesh, plan, form);
   return in_order(y, a.order, a.query_dim(),
                   [&](const Tensor& t, int64_t dim) { return moved(t, lie.q.moved_to(dim)); });
 }
@@ -527,13 +335,8 @@ Tensor attend(const Attention& given, AttentionPlan plan) {
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const std::optional<Tensor>& mask, double dropout,
                                     bool is_causal, std::optional<double> scale, bool enable_gqa) {
-  Attention a{query, key, value, mask.value_or(Tensor()), dropout, scale, enable_gqa};
-  check_dtypes(a);
-  check_shapes(a);
-  if (enable_gqa) check_heads(a);
-  expand_batches(a);
-  check_mask(a, is_causal);
-  a.mask_is_alike = dims_of_alike_masks(a);
+  AttentionCall a{query, key, value, mask.value_or(Tensor()), dropout, scale, enable_gqa};
+  check_and_expand(a, is_causal);
   a.order = order_of_result(a);
   AttentionPlan plan;
   plan.queries = {{0, a.q.size(-2)}};

@@ -112,6 +112,17 @@ Tensor kept_weights(const AttentionPlan& plan, const Rows& queries, const Rows& 
   return kept.dim() == 4 ? kept : kept.flatten(0, kept.dim() - 4);
 }
 
+BlockResult rows_of(const BlockResult& result, const Rows& rows) {
+  return {result.out.narrow(2, rows.begin, rows.size()),
+          result.lse.narrow(2, rows.begin, rows.size())};
+}
+
+void pass_on(Cargo& cargo, const Pair& held, const Pair& next, const DeviceMesh& mesh) {
+  const Ring ring(mesh);
+  cargo.send(ring.holder(1), held.buffer);
+  cargo.receive(ring.owner(1), next.buffer);
+}
+
 Tensor mask_rows(const Tensor& mask, int64_t dim, const Rows& rows) {
   return mask.size(dim) == 1 ? mask : mask.narrow(dim, rows.begin, rows.size());
 }

@@ -63,6 +63,12 @@ Block block_of(const SeenPart& part, const at::Tensor& q, const Pair& keys, cons
 /// undefined: all.
 at::Tensor kept_weights(const AttentionPlan& plan, const Rows& queries, const Rows& keys);
 
+/// Rows of the queries.
+BlockResult rows_of(const BlockResult& result, const Rows& rows);
+
+/// Loads a block on its way to the next rank; `next` is where the one of the rank before arrives.
+void pass_on(Cargo& cargo, const Pair& held, const Pair& next, const DeviceMesh& mesh);
+
 /// Rows along `dim` of a mask, which is alike along dims of size one.
 at::Tensor mask_rows(const at::Tensor& mask, int64_t dim, const Rows& rows);
 
