@@ -108,14 +108,14 @@ Tensor RowRoute::fetch(const Tensor& own, int64_t dim) const {
   return slots.index_select(dim, slot_of_);
 }
 
-RowRoute::Delivery RowRoute::deliver(const Tensor& given, int64_t dim) const {
+RowRoute::Delivery RowRoute::deliver(const Tensor& values, int64_t dim) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const Tensor values = is_cut_along(given, dim) ? uncut(given, dim) : given;
+  const Tensor whole = is_cut_along(values, dim) ? uncut(values, dim) : values;
   const Tensor slots =
       repeats_ == Repeats::Each
-          ? values.index_select(dim, order_)
-          : empty_rows(values, dim, sum_of(wanted_)).zero_().index_add_(dim, slot_of_, values);
-  const Tensor delivered = empty_rows(values, dim, sum_of(served_));
+          ? whole.index_select(dim, order_)
+          : empty_rows(whole, dim, sum_of(wanted_)).zero_().index_add_(dim, slot_of_, whole);
+  const Tensor delivered = empty_rows(whole, dim, sum_of(served_));
   mesh_.comm().all_to_all_v(pieces_of(slots, dim, wanted_), pieces_of(delivered, dim, served_));
   return {served_rows_, delivered};
 }

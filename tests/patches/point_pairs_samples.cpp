@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <shard/points.h>
 #include <support/samples.h>
 #include <torch/types.h>
@@ -26,6 +27,14 @@ Function lengths(double radius) {
   return [=](const Tensors& t) { return std::get<1>(radius_pairs(t[0], few(t[1]), radius)).exp(); };
 }
 
+/// The op below, of a table of neighbours.
+Tensor listed(const Tensor& indices) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("shard::_listed", "")
+                             .typed<Tensor(const Tensor&)>();
+  return op.call(indices).to(at::kDouble);
+}
+
 std::vector<Sample> samples() {
   torch::manual_seed(195);
   const Check numbers{.gradients = false, .traffic = 12};
@@ -43,6 +52,11 @@ std::vector<Sample> samples() {
       {"more_than_the_first_guess",
        {sharded(d({80, 2}), 0), sharded(d({5, 2}), 0)},
        pairs(1.5),
+       numbers},
+      {"one_point", {sharded(d({1, 2}), 0), sharded(d({5, 2}), 0)}, pairs(1.5), numbers},
+      {"a_table_that_is_not_contiguous",
+       {constant(torch::randint(-5, 9, {4, 11}).t(), 0)},
+       [](const Tensors& t) { return listed(t[0]); },
        numbers},
       {"none", {sharded(d({13, 1}), 0), sharded(d({7, 1}) + 90, 0)}, pairs(0.5), numbers},
       {"points_that_are_not_contiguous",
