@@ -7,7 +7,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/cumprod.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -181,30 +180,6 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
   return at::where(mask, value.to(x.scalar_type()), x);
 }
 
-// ---- lines whole on a rank
-
-/// Cut along another dim than `dim`; Replicate when there is none.
-Tensor with_whole_lines(const Tensor& x, int64_t dim) {
-  const auto& spec = spec_of(x);
-  if (spec->is_partial()) return redistribute(x, spec->replicated());
-  if (!spec->placement().is_shard(dim)) return x;
-  const bool by_size = mesh_of(x).root().ndim() == 1;  // NOTE [Choices on several mesh dims]
-  int64_t best = -1;
-  for (int64_t d = 0; d < x.dim(); ++d) {
-    if (d == dim) continue;
-    if (best < 0 || (by_size && x.size(d) > x.size(best))) best = d;
-  }
-  return redistribute(x, best < 0 ? spec->replicated() : spec->with(shard::Shard(best), x.sizes()));
-}
-
-/// LibTorch's formula looks for zeros by masks: it runs on the local lines.
-Tensor cumprod(const Tensor& x, int64_t dim, Dtype dtype) {
-  if (x.dim() == 0) return x.to(dtype.value_or(x.scalar_type()));
-  const int64_t along = at::maybe_wrap_dim(dim, x.dim());
-  const Tensor lines = with_whole_lines(x, along);
-  return from_local(at::cumprod(to_local(lines), along, dtype), mesh_of(lines), spec_of(lines));
-}
-
 }  // namespace
 
 SHARD_PATCH(compositions) {
@@ -223,8 +198,6 @@ SHARD_PATCH(compositions) {
   patch.function<ops::slice_scatter>(slice_scatter).shards("any dim");
   patch.function<ops::select_scatter>(select_scatter).shards("any dim");
   patch.function<ops::masked_fill_Tensor>(masked_fill).shards("any dim");
-  patch.function<ops::cumprod>(cumprod).shards("any dim").notes(
-      "along the dim itself: one all-to-all to another dim");
 }
 
 }  // namespace shard

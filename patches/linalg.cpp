@@ -147,7 +147,8 @@ SHARD_PATCH(linalg) {
         .notes("a cut matrix moves to a batch dim; refused without one")
         .needs_values();
   };
-  for (const char* op : {"linalg_eigvals", "cholesky", "cholesky_inverse", "linalg_matrix_exp"}) {
+  for (const char* op :
+       {"linalg_eigvals", "_linalg_eigvals", "cholesky", "cholesky_inverse", "linalg_matrix_exp"}) {
     add(op, batched({2}, results({0})));
   }
   for (const char* op : {"linalg_inv_ex", "linalg_cholesky_ex", "linalg_eig", "geqrf"}) {

@@ -481,8 +481,8 @@ SHARD_PATCH(views) {
   add_copies({"split_with_sizes"}, split_with_sizes);
   add_copies({"split.Tensor"}, split);
   add_copies({"unbind.int"}, unbind);
-  add_copies({"slice.Tensor"}, slice);
-  add_copies({"select.int"}, select);
+  patch.remembering_rule("aten::slice_copy.Tensor", copied(slice)).shards("as the view");
+  patch.remembering_rule("aten::select_copy.int", copied(select)).shards("as the view");
   patch.rule("aten::narrow_copy", copied(narrow_copy)).shards("any dim");
   patch.sized_rule("aten::_reshape_alias", reshape_alias()).shards("as view");
   add({"view", "_unsafe_view"}, view_as_sizes(),

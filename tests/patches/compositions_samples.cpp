@@ -58,25 +58,20 @@ std::vector<Sample> sums() {
           "safe_softmax", with_empty_rows(),
           [](const Tensor& t) { return at::_safe_softmax(t, 1).square(); },
           Check{.double_backward = false}),
-      of(
-          "cumprod", x(), [](const Tensor& t) { return t.cumprod(1); }, Check{.traffic = 2}),
-      of(
-          "cumprod_with_zeros", x().relu(), [](const Tensor& t) { return t.cumprod(2); },
-          Check{.double_backward = false}),
       {"multi_margin_loss",
        {sharded(torch::randn({8, 5}, at::kDouble), 0)},
        [](const Tensors& t) {
          const auto target = torch::arange(t[0].size(0), at::kLong).remainder(5);
          return at::multi_margin_loss(t[0], target, 2, 0.7, torch::linspace(1, 2, 5, at::kDouble));
        },
-       Check{.both_precisions = false}},
+       Check{.double_backward = false, .both_precisions = false}},
       {"multi_margin_losses_of_each_sample",
        {sharded(torch::randn({8, 5}, at::kDouble), 0)},
        [](const Tensors& t) {
          const auto target = torch::arange(t[0].size(0), at::kLong).remainder(5);
          return at::multi_margin_loss(t[0], target, 1, 1, {}, at::Reduction::None);
        },
-       Check{.both_precisions = false}},
+       Check{.double_backward = false, .both_precisions = false}},
       of("masked_fill_by_a_tensor", x(),
          [](const Tensor& t) { return t.masked_fill(t > 0.5, t.mean()).square(); }),
   };

@@ -10,6 +10,10 @@ using Tensors = std::vector<at::Tensor>;
 
 at::Tensor x() { return torch::randn({2, 8, 6}, at::kDouble); }
 
+/// Cut along both of its dims, by different mesh dims, a diagonal is a copy, which may not be
+/// written.
+const Check kOneCut{.grid = Check::Grid::OneDim};
+
 std::vector<Sample> samples() {
   torch::manual_seed(320);
   return {
@@ -42,18 +46,23 @@ std::vector<Sample> samples() {
          const at::Tensor y = t[0] * t[0];
          y.diagonal(-1, 1, 2).mul_(3);
          return y.square();
-       }},
+       },
+       kOneCut},
       {"diagonal_copy",
        {sharded(x(), 1)},
        [](const Tensors& t) { return at::diagonal_copy(t[0], 2, 1, 2).square(); }},
       {"diagonal_scatter",
        {sharded(x(), 1), weight(torch::randn({2, 6}, at::kDouble))},
-       [](const Tensors& t) { return at::diagonal_scatter(t[0], t[1], 0, 1, 2).square(); }},
+       [](const Tensors& t) { return at::diagonal_scatter(t[0], t[1], 0, 1, 2).square(); },
+       kOneCut},
       {"diag_embed",
        {sharded(x(), 1)},
        [](const Tensors& t) { return at::diag_embed(t[0], 1, 0, 2).square(); }},
       {"trace",
-       {sharded(torch::randn({8, 6}, at::kDouble), 0)},
+       {sharded(torch::randn({8, 8}, at::kDouble), 0)},
+       [](const Tensors& t) { return at::trace(t[0]).square(); }},
+      {"trace_of_more_columns",
+       {sharded(torch::randn({6, 9}, at::kDouble), 1)},
        [](const Tensors& t) { return at::trace(t[0]).square(); }},
   };
 }

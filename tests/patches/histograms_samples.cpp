@@ -9,6 +9,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 const Check kForward{.gradients = false, .double_backward = false};
+const Check kInDouble{.gradients = false, .double_backward = false, .both_precisions = false};
 
 at::Tensor x() { return torch::randn({2, 8, 3}, at::kDouble); }
 
@@ -46,7 +47,7 @@ std::vector<Sample> samples() {
       {"histogram_between_edges",
        {sharded(x(), 1)},
        [edges](const Tensors& t) { return std::get<0>(at::histogram(t[0], edges)); },
-       kForward},
+       kInDouble},
       {"histogramdd",
        {sharded(torch::randn({2, 8, 3}, at::kDouble), 1)},
        [](const Tensors& t) {
@@ -77,7 +78,7 @@ std::vector<Sample> samples() {
       {"bucketize",
        {sharded(x(), 1)},
        [edges](const Tensors& t) { return at::bucketize(t[0], edges); },
-       kForward},
+       kInDouble},
       {"searchsorted_in_a_cut_row",
        {constant(row, 0), constant(values)},
        [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },

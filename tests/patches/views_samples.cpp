@@ -290,7 +290,6 @@ TEST(Views, WithoutRulesAreRefused) {
     auto t = scattered(torch::randn({2, 8}), world, 1);
     EXPECT_THROW((void)t.as_strided({4}, {1}), Error);
     EXPECT_THROW((void)t.resize_({16}), Error);
-    EXPECT_THROW((void)t.unfold(1, 3, 1), Error);
   });
 }
 
@@ -350,8 +349,13 @@ std::vector<Sample> copies() {
                    {sharded(torch::randn({4, 8, 2}, at::kDouble), 2)},
                    [](const Tensors& t) { return at::view_as_complex(t[0]).abs(); },
                    Check{.traffic = 2}});
-  for (auto& sample : cases) {  // no gradient in LibTorch
-    if (sample.name == "narrow_copy") sample.check.gradients = sample.check.double_backward = false;
+  for (auto& sample : cases) {
+    const bool has_gradient = sample.name != "narrow_copy" && sample.name != "detach_copy";
+    sample.check.gradients = sample.check.double_backward = has_gradient;  // LibTorch has none
+    if (sample.name.starts_with("split")) {
+      sample.check.holds_whole = "LibTorch's gradient of a part makes zeros for the others";
+      sample.check.traffic = 4;
+    }
   }
   return cases;
 }
