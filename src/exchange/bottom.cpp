@@ -128,20 +128,20 @@ int64_t Bottom::root_rank(const DeviceMesh& mesh, int64_t rank) const {
   return mesh.layout().world_ranks[static_cast<size_t>(rank)];
 }
 
-Tensor with_whole_dim(const Tensor& x, int64_t whole) {
+Tensor with_whole_dim(const Tensor& x, int64_t dim) {
   Grid target = Grid::of(x);
-  const auto is_cut = [&](int64_t dim) {
+  const auto is_cut = [&](int64_t d) {
     return std::any_of(target.cuts.begin(), target.cuts.end(),
-                       [&](const Grid::Cut& cut) { return cut.placement.is_shard(dim); });
+                       [&](const Grid::Cut& cut) { return cut.placement.is_shard(d); });
   };
-  if (!is_cut(whole)) return x;
+  if (!is_cut(dim)) return x;
   int64_t best = -1;
-  for (int64_t dim = 0; dim < x.dim(); ++dim) {
-    if (x.size(dim) < 2 || is_cut(dim)) continue;
-    if (best < 0 || x.size(dim) >= x.size(best)) best = dim;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (x.size(d) < 2 || is_cut(d)) continue;
+    if (best < 0 || x.size(d) >= x.size(best)) best = d;
   }
   for (auto& cut : target.cuts) {
-    if (!cut.placement.is_shard(whole)) continue;
+    if (!cut.placement.is_shard(dim)) continue;
     const auto ranks = static_cast<int64_t>(cut.partition.size());
     cut.placement = best < 0 ? Replicate() : Shard(best);
     cut.partition = best < 0 ? Partition{} : even_partition(x.size(best), ranks);
