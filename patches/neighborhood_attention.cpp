@@ -76,6 +76,7 @@ double scale_of(const Tensor& q, std::optional<double> scale) {
 }
 
 Tensor plain(const Tensor& query, const Tensor& key, const Tensor& value, at::IntArrayRef kernel,
+             // NOLINTNEXTLINE(performance-unnecessary-value-param): as the schema has it
              at::IntArrayRef dilation, c10::List<bool> is_causal, std::optional<double> scale) {
   check_shapes(query, key, value);
   return attend_to_neighbors(query, key, value, whole_parts(query, kernel, dilation, is_causal),
@@ -149,6 +150,7 @@ Tensor attend(std::vector<Tensor> qkv, Parts parts, double scale, bool is_outerm
 }
 
 Tensor sharded(const Tensor& query, const Tensor& key, const Tensor& value, at::IntArrayRef kernel,
+               // NOLINTNEXTLINE(performance-unnecessary-value-param): as the schema has it
                at::IntArrayRef dilation, c10::List<bool> is_causal, std::optional<double> scale) {
   check_shapes(query, key, value);
   return attend({query, key, value}, whole_parts(query, kernel, dilation, is_causal),
