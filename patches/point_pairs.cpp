@@ -42,13 +42,14 @@ Tensor listed(const Tensor& indices) {
 
 Tensor listed_of_shards(const Tensor& indices) {
   const at::NoGradGuard guard;
-  const auto input = sharded_input(indices);
+  auto input = sharded_input(indices);
+  if (input.dim == 1) {  // a query's neighbours together
+    input = sharded_input(redistribute(input.tensor, input.spec->with(Shard(0), indices.sizes())));
+  }
   const Tensor local = Listed::call(raw_local(input.tensor));
   if (input.dim < 0) {
     return from_local(local, input.mesh, input.spec->with(Replicate(), local.sizes()));
   }
-  check<SpecMismatch>(input.dim == 0, Listed::name, "got ", *input.spec,
-                      "; expected neighbours of cut queries. Redistribute the queries.");
   const auto options = innermost(indices).options().dtype(at::kLong);
   const Tensor counts = all_gather_stack(at::tensor({local.size(1)}, options), input.mesh).cpu();
   const auto* first = counts.const_data_ptr<int64_t>();
