@@ -5,6 +5,19 @@ import re
 from collections import Counter, defaultdict
 
 BAD = ("crash", "hang", "wrong")
+# Why ops are refused, by their names.
+REASONS = {
+    r"lstsq": "as below; and drivers whose results' sizes depend on values",
+    r"linalg|cholesky|geqrf|lu_|ormqr|triangular_solve": "a matrix cut along its own dims, without a batch dim to move to",
+    r"unique|nonzero|masked_select|masked_scatter|index\b|index\.Tensor|index_put": "the result's size depends on values (masks)",
+    r"as_strided|resize|set_|_to_sparse": "storage and strides of a sharded tensor are not its own",
+    r"copy_": "writes a view that is a copy, since it needed communication",
+    r"multinomial|rrelu|normal|dropout|scaled_dot": "random numbers that are not yet drawn as on one device",
+    r"segment_reduce|index_reduce": "segments along another dim than the first, or unsafe lengths",
+    r"batch_norm|layer_norm": "called directly, with its statistics; the functions of torch.nn.functional pass",
+    r"upsample": "a single plane without batch or channels to move the cut to",
+    r"embedding_bag|ctc_loss|pdist|multilabel|nanmedian|median|cumprod": "no patch yet",
+}
 # From best to worst: an entry is as bad as its worst unit.
 ORDER = ("pass", "refused", "wrong", "hang", "crash")
 STAGES = ("forward", "backward")
@@ -102,6 +115,14 @@ def reason(message):
     return found.group(1) if found else message[:60]
 
 
+def why(op, message):
+    for pattern, text in REASONS.items():
+        if re.search(pattern, op):
+            return text
+    found = re.search(r"expected ([^.;]*)", message)
+    return f"expected {found.group(1)}" if found else ""
+
+
 def write_docs(path, table):
     """Replaces what stands between the markers of the page."""
     begin, end = "<!-- op_db begin -->", "<!-- op_db end -->"
@@ -114,13 +135,16 @@ def write_docs(path, table):
 def page(table):
     applicable = table.applicable()
     refused = defaultdict(list)
+    reasons = {}
     for name, entry in sorted(applicable.items()):
         for (stage, status), (_, message) in entry.messages.items():
             if status == "refused":
                 refused[reason(message)].append(name if stage == "forward" else f"{name} (gradient)")
-    lines = ["```", table.summary(), "```", "", "| refused by | entries |", "|---|---|"]
-    lines += [f"| `{op}` | {', '.join(sorted(set(names)))} |" for op, names in
-              sorted(refused.items(), key=lambda item: -len(item[1]))]
+                reasons.setdefault(reason(message), why(reason(message), message))
+    lines = ["```", table.summary(), "```", "", "Entries of which some units are refused:", "",
+             "| refused by | because | entries |", "|---|---|---|"]
+    lines += [f"| `{op}` | {reasons[op]} | {', '.join(sorted(set(names)))} |" for op, names in
+              sorted(refused.items(), key=lambda item: (-len(item[1]), item[0]))]
     passing = [name for name, entry in sorted(applicable.items()) if worst_of(entry) == "pass"]
     absent = [name for name, entry in sorted(table.entries.items()) if not entry.is_applicable]
     lines += ["", f"Pass, all units with gradients: {', '.join(passing)}.", "",

@@ -2,7 +2,7 @@
 """Judges op_db in child processes with a watchdog, writes what every entry gave, and compares it with the baseline.
 
     runner.py [--only REGEX] [--jobs N] [--cap SAMPLES] [--one-in K] [--seed S] [--report FILE.json] [--log FILE]
-              [--check BASELINE.json | --update BASELINE.json] [--docs docs/ops.md]
+              [--check BASELINE.json | --update BASELINE.json] [--docs docs/ops.md] [--reuse LOG]
 
 Exit code 1 when an entry is wrong, crashes, hangs, or is worse than its baseline.
 """
@@ -155,17 +155,22 @@ def parse(arguments):
     parser.add_argument("--log", help="a JSON line for every unit")
     parser.add_argument("--check", help="fail where an entry is worse than in this file")
     parser.add_argument("--update", help="write this baseline")
+    parser.add_argument("--reuse", help="a log of an earlier run: entries that are not run now are taken from it")
     parser.add_argument("--docs", help="write the table into this page")
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     options = parse(arguments)
-    entries = [name for name in names_of_entries() if re.search(options.only, name)]
+    names = names_of_entries()
+    entries = [name for name in names if re.search(options.only, name)]
     begin = time.monotonic()
     with open(options.log or "/dev/null", "w", encoding="utf-8") as log:
         units = Run(entries, options, log if options.log else None)()
-    table = report.Table(entries, units)
+    if options.reuse:
+        units += [unit for unit in map(json.loads, Path(options.reuse).read_text(encoding="utf-8").splitlines())
+                  if unit[0] not in set(entries)]
+    table = report.Table(names if options.reuse else entries, units)
     print(table.summary())
     print(f"{len(units)} units in {time.monotonic() - begin:.0f} s")
     if options.update:
