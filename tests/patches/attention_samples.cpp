@@ -299,10 +299,10 @@ std::vector<Sample> cases() {
 const std::map<std::string, double> kTraffic{
     {"grouped_heads_of_whole_keys", 1.25},
     {"cut_sequence", 6.5},
-    {"cut_sequence_causal", 6.5},
+    {"cut_sequence_causal", 7},
     {"cut_sequence_of_three_dims", 6.5},
-    {"cut_sequence_of_three_dims_causal", 6.5},
-    {"cut_sequence_of_two_dims", 6.75},
+    {"cut_sequence_of_three_dims_causal", 7},
+    {"cut_sequence_of_two_dims", 7.25},
     {"cut_sequence_of_five_dims", 6.25},
     {"one_sequence_for_all_three", 19.75},
     {"queries_and_keys_of_different_lengths", 4.5},

@@ -328,8 +328,9 @@ std::vector<Sample> copies() {
     return at::squeeze_copy(t[0].unsqueeze(1), at::IntArrayRef{1, 2}).square();
   });
   add("unsqueeze_copy", 1, [](const Tensors& t) { return at::unsqueeze_copy(t[0], 1).square(); });
-  add("alias_copy", 1,
-      [](const Tensors& t) { return at::alias_copy(t[0]).square() + at::detach_copy(t[0]); });
+  add("alias_copy", 1, [](const Tensors& t) {
+    return at::alias_copy(t[0]).square() + at::detach_copy(t[0].detach());
+  });
   add("split_with_sizes_copy", 1, [](const Tensors& t) {
     const int64_t n = t[0].size(1);
     return at::split_with_sizes_copy(t[0], {n - 3, 3}, 1)[1].square();
