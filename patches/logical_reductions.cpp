@@ -37,12 +37,12 @@ std::optional<Decision> hash(const OpCall& call) {
   return reduction_rule(call, reduced, [=, mesh = call.mesh()](const Tensor& local) {
     const bool has_any = reduced.local_count(local) > 0;
     const Tensor own =
-        has_any ? at::hash_tensor(local, reduced.dims, reduced.keepdim, mode).view(at::kLong)
+        has_any ? at::hash_tensor(local, reduced.dims, reduced.keepdim, mode).to(at::kLong)
                 : result_of_nothing(local, reduced, 0, at::kLong);
     const Tensor all = gathered_over_ranks(own, mesh);
     Tensor result = all.select(0, 0).clone();
     for (int64_t rank = 1; rank < mesh.size(); ++rank) result.bitwise_xor_(all.select(0, rank));
-    return std::vector<Tensor>{result.view(at::kUInt64)};
+    return std::vector<Tensor>{result.to(at::kUInt64)};
   });
 }
 

@@ -60,10 +60,10 @@ TEST(Explain, NamesHandlersAndErrors) {
     const auto handler =
         register_function_handler<at::_ops::relu>(+[](const Tensor& x) { return x; });
     rows(world).relu();
-    EXPECT_THROW(at::renorm(rows(world), 2, 0, 1), MissingShardPatch);
+    EXPECT_THROW(at::poisson(rows(world)), MissingShardPatch);
   });
   EXPECT_THAT(text, HasSubstr("aten::relu by handler: (Shard(0)) [6, 4] -> (Shard(0)) [6, 4]\n"));
-  EXPECT_THAT(text, HasSubstr("aten::renorm by no rule: (Shard(0)) [6, 4] -> an error\n"));
+  EXPECT_THAT(text, HasSubstr("aten::poisson by no rule: (Shard(0)) [6, 4] -> an error\n"));
 }
 
 TEST(Explain, IsSilentUnlessAsked) {
@@ -74,11 +74,12 @@ TEST(Explain, IsSilentUnlessAsked) {
 
 // ---- SHARD_FALLBACK
 
-/// Of an op without any rule (renorm), of a patch that refuses (averages of integers).
+/// Of an op whose rule has no answer (a matrix that is cut), of a patch that refuses (averages of
+/// integers).
 TEST(GatherFallback, RunsWhatNothingCoversWithRightGradients) {
   const FallbackScope gather(FallbackMode::Gather);
   torch::manual_seed(3);
-  expect_sharded_equals_plain([](const Tensors& t) { return at::renorm(t[0], 2, 0, 1); },
+  expect_sharded_equals_plain([](const Tensors& t) { return at::linalg_svdvals(t[0]); },
                               {sharded(torch::randn({7, 4}, at::kDouble), 0)}, {});
   Check forward_only;
   forward_only.gradients = false;
@@ -92,29 +93,29 @@ TEST(GatherFallback, CutsTheResultAgainAndWarnsOnce) {
   const FallbackScope gather(FallbackMode::Gather);
   run_ranks(2, [](World& world) {
     for (int i = 0; i < 3; ++i) {
-      const auto distances = at::cdist(rows(world), torch::zeros({3, 4}));
-      EXPECT_EQ(ShardTensor(distances).partition(0), (Partition{4, 2}));
-      EXPECT_EQ(ShardTensor(distances).full().sum().item<double>(), 6 * 3 * 2);
+      const auto [q, r] = at::linalg_qr(rows(world));
+      EXPECT_EQ(ShardTensor(q).partition(0), (Partition{4, 2}));
+      EXPECT_NEAR(at::matmul(q, r).sum().item<double>(), 6 * 4, 1e-5);
       EXPECT_EQ(at::trace(rows(world)).item<double>(), 4);
     }
   });
   const auto text = ::testing::internal::GetCapturedStderr();
-  const std::string warning = "[aten::_cdist_forward] no patch or rule covers this call";
+  const std::string warning = "[aten::linalg_qr] no patch or rule covers this call";
   EXPECT_THAT(text, HasSubstr("[shard rank 0] warning: " + warning));
   EXPECT_EQ(text.find(warning), text.rfind(warning)) << text;
 }
 
 TEST(GatherFallback, IsRefusedToOpsThatWrite) {
   const FallbackScope gather(FallbackMode::Gather);
-  expect_same_error<MissingShardPatch>(2, "aten::renorm_", [](const DeviceMesh& mesh) {
+  expect_same_error<MissingShardPatch>(2, "aten::masked_scatter_", [](const DeviceMesh& mesh) {
     const auto x = scatter_tensor(torch::ones({6, 4}), 0, mesh, {Shard(0)}, {4, 2});
-    return [x] { x.renorm_(2, 0, 1); };
+    return [x] { x.masked_scatter_(x > 0, x); };
   });
 }
 
 TEST(GatherFallback, IsOffUnlessAsked) {
   run_ranks(2, [](World& world) {
-    EXPECT_THROW(at::renorm(rows(world), 2, 0, 1), MissingShardPatch);
+    EXPECT_THROW(at::poisson(rows(world)), MissingShardPatch);
     EXPECT_EQ((rows(world) + 1).sum().item<double>(), 48);
   });
 }

@@ -40,8 +40,8 @@ TEST(Refusals, AnOpWithoutRuleNamesItselfThePlacementsAndTheWaysOut) {
   run_ranks(2, [](World& world) {
     const auto x = rows(world);
     expect_mentions(
-        message_of<MissingShardPatch>([&] { at::renorm(x, 2, 0, 1); }),
-        {"aten::renorm", "Shard(0) of [6, 4] in pieces [4, 2]", "SHARD_PATCH", "Redistribute"});
+        message_of<MissingShardPatch>([&] { at::poisson(x); }),
+        {"aten::poisson", "Shard(0) of [6, 4] in pieces [4, 2]", "SHARD_PATCH", "Redistribute"});
     EXPECT_EQ((x + 1).sum().item<double>(), 48);
   });
 }

@@ -170,7 +170,9 @@ Sample random_sample(Random& r) {
   return {"random",
           {sharded(a, r.integer(0, 1))},
           [=](const Tensors& t) { return inverts ? at::linalg_inv(t[0]) : at::linalg_det(t[0]); },
-          kOnce};
+          Check{.ranks = {1, 2, 3},
+                .double_backward = false,
+                .traffic = 2}};  // every rank reads all codes
 }
 SHARD_RANDOM_SAMPLES(RandomLinalg, random_sample);
 

@@ -346,6 +346,10 @@ std::vector<Sample> copies() {
       "unfold_along_the_cut_dim", 1, [](const Tensors& t) { return t[0].unfold(1, 3, 2).square(); },
       2.25);
   add("unfold_copy", 1, [](const Tensors& t) { return at::unfold_copy(t[0], 2, 2, 1).square(); });
+  cases.push_back(
+      {"view_as_complex_and_back",
+       {sharded(torch::randn({6, 8, 2}, at::kDouble), 1)},
+       [](const Tensors& t) { return at::view_as_real(at::view_as_complex(t[0]).square()); }});
   cases.push_back({"view_as_complex_of_cut_parts",
                    {sharded(torch::randn({4, 8, 2}, at::kDouble), 2)},
                    [](const Tensors& t) { return at::view_as_complex(t[0]).abs(); },
