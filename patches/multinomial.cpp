@@ -46,9 +46,10 @@ Tensor with_replacement(const Tensor& weights, int64_t count, const at::Generato
 }
 
 /// As LibTorch does it: the places of the largest weights over numbers of an exponential
-/// distribution.
+/// distribution, which lie in memory as the weights do.
 Tensor without_replacement(const Tensor& weights, int64_t count, const at::Generator& generator) {
-  const Tensor scores = weights.div(at::empty_like(weights).exponential_(1, generator));
+  const Tensor numbers = at::empty_like(weights).exponential_(1, generator);
+  const Tensor scores = with_whole_dim(weights.div(numbers), weights.dim() - 1);
   return count == 1 ? scores.argmax(-1, true) : std::get<1>(scores.topk(count));
 }
 
@@ -61,8 +62,7 @@ Tensor multinomial(const Tensor& self, int64_t count, bool replacement,
                       count, " samples of ", self.size(-1), " classes",
                       replacement ? "" : " without replacement",
                       "; expected at least one, and not more than there are.");
-  const Tensor whole = redistribute(self, dual_spec(spec_of(self)));
-  const Tensor weights = with_whole_dim(whole, self.dim() - 1);
+  const Tensor weights = redistribute(self, dual_spec(spec_of(self)));
   check<SpecMismatch>(weights.max().item<double>() < std::numeric_limits<double>::infinity() &&
                           weights.min().item<double>() >= 0 &&
                           weights.sum(-1).min().item<double>() > 0,
@@ -70,8 +70,8 @@ Tensor multinomial(const Tensor& self, int64_t count, bool replacement,
                       "got weights that are negative, not finite, or all zero in a row; expected "
                       "weights >= 0 of which one is positive.");
   const at::Generator from = generator ? *generator : at::detail::getDefaultCPUGenerator();
-  return count == 1 || !replacement ? without_replacement(weights, count, from)
-                                    : with_replacement(weights, count, from);
+  if (count == 1 || !replacement) return without_replacement(weights, count, from);
+  return with_replacement(with_whole_dim(weights, self.dim() - 1), count, from);
 }
 
 }  // namespace
