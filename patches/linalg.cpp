@@ -2,6 +2,8 @@
 // Factorisations and solvers of matrices: local where a batch dim is cut. A cut matrix moves to the
 // largest batch dim; one without batch dims is refused, since no rank could hold it whole.
 #include <ATen/ExpandUtils.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -96,6 +98,25 @@ Rule batched(Cores cores, Results results) {
   return batched([cores = std::move(cores)](const OpCall&) { return cores; }, std::move(results));
 }
 
+/// These kernels factorise the transposed matrix where the matrix is contiguous, and LibTorch's
+/// formulas of their gradients look at the whole one to know which: the local one must lie alike.
+Rule factorising(Rule rule) {
+  return [rule = std::move(rule)](const OpCall& call) -> std::optional<Decision> {
+    auto decision = rule(call);
+    if (!decision) return std::nullopt;
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(call.name().c_str(), "");
+    decision->local = [op, by_rows = call.tensor(0).tensor.is_contiguous()](
+                          c10::ArrayRef<c10::IValue> arguments) {
+      torch::jit::Stack stack = arguments.vec();
+      const at::Tensor matrix = stack[0].toTensor();
+      stack[0] = by_rows ? matrix.contiguous() : matrix.mT().contiguous().mT();
+      op.callBoxed(&stack);
+      return stack;
+    };
+    return decision;
+  };
+}
+
 /// B of A X = B may be a batch of vectors.
 Cores of_system(const OpCall& call) {
   const auto a = call.tensor(0).sizes();
@@ -154,17 +175,18 @@ SHARD_PATCH(linalg) {
   for (const char* op : {"linalg_inv_ex", "linalg_cholesky_ex", "linalg_eig", "geqrf"}) {
     add(op, batched({2}, results({0, 0})));
   }
-  for (const char* op : {"linalg_lu_factor_ex", "linalg_ldl_factor_ex", "_linalg_det"}) {
+  for (const char* op : {"linalg_lu_factor_ex", "linalg_ldl_factor_ex"}) {
     add(op, batched({2}, results({0, 0, 0})));
   }
-  add("_linalg_slogdet", batched({2}, results({0, 0, 0, 0})));
+  add("_linalg_det", factorising(batched({2}, results({0, 0, 0}))));
+  add("_linalg_slogdet", factorising(batched({2}, results({0, 0, 0, 0}))));
   add("_linalg_svd", batched({2}, with_vectors(2, {0, 0, 0}, {kNothing, 0, kNothing})));
   add("_linalg_eigh", batched({2}, with_vectors(2, {0, 0}, {0, kNothing})));
   add("linalg_lu", batched({2}, with_vectors(1, {0, 0, 0}, {kNothing, 0, 0})));
   add("linalg_qr", batched({2}, of_qr));
   add("lu_unpack", batched({2, 1}, of_lu_unpack));
   add("linalg_pinv.atol_rtol_tensor", batched({2, 0, 0}, results({kAll})));
-  add("_linalg_solve_ex", batched(of_system, results({kAll, 0, 0, 0})));
+  add("_linalg_solve_ex", factorising(batched(of_system, results({kAll, 0, 0, 0}))));
   add("linalg_lstsq", least_squares);
   add("linalg_solve_triangular", batched({2, 2}, results({kAll})));
   add("triangular_solve", batched({2, 2}, results({kAll, kAll})));

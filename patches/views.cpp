@@ -405,6 +405,24 @@ std::optional<Decision> unchanged(const OpCall& call) {
 }
 
 /// A conjugated view has its imaginary parts nowhere in memory: their view is a copy.
+/// view(dtype): of another size of elements, the last dim shrinks or grows with it.
+std::optional<Decision> view_as_dtype(const OpCall& call) {
+  const auto& self = call.tensor(0);
+  const auto from = static_cast<int64_t>(self.tensor.element_size());
+  const auto to = static_cast<int64_t>(c10::elementSize(call.argument(1).toScalarType()));
+  Decision decision;
+  decision.inputs.push_back(self.layout());
+  Layout result = self.layout();
+  if (from != to && result.is_shard() && result.dim() == self.ndim() - 1) {
+    for (auto& rows : result.partition) {
+      if (rows * from % to != 0) return std::nullopt;  // an element of two ranks
+      rows = rows * from / to;
+    }
+  }
+  decision.outputs.push_back(std::move(result));
+  return decision;
+}
+
 std::optional<Decision> view_as_real(const OpCall& call) {
   auto decision = unchanged(call);
   if (!innermost(call.tensor(0).tensor).is_conj()) return decision;
@@ -469,6 +487,10 @@ SHARD_PATCH(views) {
     for (const char* op : ops) patch.rule(copying(op), copied(rule)).shards("as the view");
   };
   add_copies({"view"}, view_as_sizes());
+  patch.rule("aten::view.dtype", view_as_dtype)
+      .shards("any dim")
+      .notes("elements of another size: not where one would lie on two ranks")
+      .needs_values();
   add_copies({"expand"}, expand);
   add_copies({"permute"}, permute);
   add_copies({"transpose.int"}, transpose);

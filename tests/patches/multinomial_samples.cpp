@@ -41,7 +41,7 @@ std::vector<Sample> samples() {
 SHARD_SAMPLES(Multinomial, samples());
 
 Sample random_sample(Random& r) {
-  const auto sizes = r.sizes(2, 1, 8);
+  const auto sizes = r.sizes(2, 2, 8);
   return drawn("random", r.tensor(sizes).abs() + 0.01, r.integer(0, 1), r.integer(1, sizes[1]),
                r.coin());
 }

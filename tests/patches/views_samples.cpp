@@ -346,6 +346,14 @@ std::vector<Sample> copies() {
       "unfold_along_the_cut_dim", 1, [](const Tensors& t) { return t[0].unfold(1, 3, 2).square(); },
       2.25);
   add("unfold_copy", 1, [](const Tensors& t) { return at::unfold_copy(t[0], 2, 2, 1).square(); });
+  cases.push_back({"view_as_another_dtype",
+                   {constant(torch::randn({6, 8, 4}, at::kDouble), 1)},
+                   [](const Tensors& t) { return t[0].view(at::kLong).bitwise_and(255); },
+                   {.both_precisions = false}});
+  cases.push_back({"view_as_smaller_elements_along_the_cut_dim",
+                   {constant(torch::randint(0, 99, {6, 8}, at::kLong), 1)},
+                   [](const Tensors& t) { return t[0].view(at::kInt) + 1; },
+                   {.both_precisions = false}});
   cases.push_back(
       {"view_as_complex_and_back",
        {sharded(torch::randn({6, 8, 2}, at::kDouble), 1)},
@@ -355,7 +363,7 @@ std::vector<Sample> copies() {
                    [](const Tensors& t) { return at::view_as_complex(t[0]).abs(); },
                    Check{.traffic = 2}});
   for (auto& sample : cases) {
-    const bool has_gradient = sample.name != "narrow_copy" && sample.name != "detach_copy";
+    const bool has_gradient = sample.inputs[0].differentiable && sample.name != "narrow_copy";
     sample.check.gradients = sample.check.double_backward = has_gradient;  // LibTorch has none
     if (sample.name.starts_with("split")) {
       sample.check.holds_whole = "LibTorch's gradient of a part makes zeros for the others";
