@@ -34,6 +34,7 @@ std::vector<Sample> samples() {
       drawn("one_sample_a_row", rows(), 0, 1, false),
       drawn("cut_classes_with_replacement", rows(), 1, 5, true),
       drawn("cut_classes_without_replacement", rows(), 1, 3, false),
+      with_costs(drawn("classes_of_one_row", vector().unsqueeze(0), 1, 3, false), 6, why),
       with_costs(drawn("vector_with_replacement", vector(), 0, 40, true), 6, why),
       with_costs(drawn("vector_without_replacement", vector(), 0, 7, false), 6, why),
   };
