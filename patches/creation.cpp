@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that make a tensor from the shape of another. Every rank allocates its own part only.
+#include <shard/memory_order.h>
 #include <shard/patch.h>
 
 namespace shard {
@@ -27,27 +28,12 @@ std::optional<Decision> new_of_size(const OpCall& call) {
   return decide(call, layout_of_new(call, sizes), sizes);
 }
 
-/// Dense strides for `sizes` in the order of `like`.
-std::vector<int64_t> strides_in_order(const std::vector<int64_t>& sizes,
-                                      const std::vector<int64_t>& like) {
-  std::vector<size_t> inner_first(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) inner_first[i] = sizes.size() - 1 - i;
-  std::stable_sort(inner_first.begin(), inner_first.end(),
-                   [&](size_t a, size_t b) { return like[a] < like[b]; });
-  std::vector<int64_t> strides(sizes.size());
-  int64_t dense = 1;
-  for (const size_t i : inner_first) {
-    strides[i] = dense;
-    dense *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
-}
-
 std::optional<Decision> new_of_size_and_strides(const OpCall& call) {
   const auto sizes = call.integers(1);
   auto decision = decide(call, layout_of_new(call, sizes), sizes);
   const auto local = decision.arguments[0].second.toIntVector();
-  decision.arguments.emplace_back(2, strides_in_order(local, call.integers(2)));
+  const Shape strides = strides_in_order(local, call.integers(2));
+  decision.arguments.emplace_back(2, std::vector<int64_t>(strides.begin(), strides.end()));
   return decision;
 }
 

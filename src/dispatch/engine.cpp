@@ -6,6 +6,7 @@
 #include <shard/comm_counter.h>
 #include <shard/describe.h>
 #include <shard/error.h>
+#include <shard/memory_order.h>
 #include <shard/patch.h>
 #include <torch/library.h>
 
@@ -17,7 +18,6 @@
 #include "dispatch/op_info.h"
 #include "dispatch/stack.h"
 #include "tensor/impl.h"
-#include "tensor/memory_order.h"
 #include "tensor/redistribute.h"
 #include "tensor/replicated_check.h"
 

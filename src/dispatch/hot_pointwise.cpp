@@ -4,6 +4,7 @@
 // number) and hand all others to the boxed fallbacks, which also look for handlers.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <shard/memory_order.h>
 #include <shard/patch.h>
 #include <torch/library.h>
 
@@ -12,7 +13,6 @@
 #include "dispatch/function_fallback.h"
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
-#include "tensor/memory_order.h"
 
 namespace shard {
 namespace {

@@ -24,24 +24,25 @@ c10::OperatorHandle find_op(const std::string& qualified) {
 }
 
 /// The op itself, on a plain tensor and with a generator of ours.
-Sampler sampler_of(const OpCall& call, c10::ArrayRef<IValue> arguments, size_t generator_at) {
-  auto fill = [op = find_op(call.name()), arguments = arguments.vec(), generator_at](
-                  const Tensor& numbers, const at::Generator& generator) {
+Sampler sampler_of(const c10::OperatorHandle& op, const std::string& name,
+                   std::vector<IValue> arguments, size_t generator_at) {
+  auto fill = [op, arguments = std::move(arguments), generator_at](const Tensor& numbers,
+                                                                   const at::Generator& generator) {
     torch::jit::Stack stack = arguments;
     stack[0] = numbers;
     stack[generator_at] = generator;
     op.callBoxed(&stack);
   };
-  return {call.name(), std::move(fill)};
+  return {name, std::move(fill)};
 }
 
 at::Generator generator_of(const IValue& argument) {
   return argument.isNone() ? at::detail::getDefaultCPUGenerator() : argument.toGenerator();
 }
 
-size_t index_of_generator(const std::string& op) {
-  const auto index = find_op(op).schema().argumentIndexWithName("generator");
-  TORCH_INTERNAL_ASSERT(index, op, " has no generator");
+size_t index_of_generator(const c10::OperatorHandle& op) {
+  const auto index = op.schema().argumentIndexWithName("generator");
+  TORCH_INTERNAL_ASSERT(index, op.schema().name(), " has no generator");
   return static_cast<size_t>(*index);
 }
 
@@ -66,10 +67,12 @@ std::optional<Decision> draw(const OpCall& call) {
   if (call.mesh().size() == 1 || self.tensor.numel() == 0) return decision;
   std::vector<IValue> arguments;
   for (size_t i = 0; i < call.size(); ++i) arguments.push_back(call.argument(i));
-  const size_t generator_at = index_of_generator(call.name());
+  const auto op = find_op(call.name());
+  const size_t generator_at = index_of_generator(op);
   const auto generator = generator_of(arguments[generator_at]);
   const Tensor whole = self.tensor;
-  decision.local = [whole, generator, sampler = sampler_of(call, arguments, generator_at)](
+  decision.local = [whole, generator,
+                    sampler = sampler_of(op, call.name(), std::move(arguments), generator_at)](
                        c10::ArrayRef<IValue> local) {
     const Grid grid = Grid::of(whole);
     const WholeTensor geometry{{whole.sizes().begin(), whole.sizes().end()},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/memory_order.h"
-
 #include <ATen/ops/empty_strided.h>
+#include <shard/memory_order.h>
 
 #include <algorithm>
 

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
+#include <shard/memory_order.h>
 #include <shard/primitives.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -11,7 +12,6 @@
 #include "tensor/grid.h"
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
-#include "tensor/memory_order.h"
 #include "tensor/redistribute.h"
 
 namespace shard {

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/WrapDimMinimal.h>
+#include <shard/memory_order.h>
 #include <shard/primitives.h>
 #include <shard/tensor.h>
 
@@ -11,7 +12,6 @@
 
 #include "tensor/grid.h"
 #include "tensor/impl.h"
-#include "tensor/memory_order.h"
 
 namespace shard {
 namespace {

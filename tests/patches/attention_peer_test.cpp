@@ -5,6 +5,7 @@
 #include <shard/attention.h>
 #include <torch/torch.h>
 
+#include "attention_call.h"
 #include "support/sharded_check.h"
 
 namespace shard::testing {
@@ -12,20 +13,6 @@ namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-struct Options {
-  bool is_causal = false;
-  std::optional<double> scale = std::nullopt;
-  bool has_grouped_heads = false;
-};
-
-Function attention(const Options& options = {}) {
-  return [=](const Tensors& t) {
-    const auto mask = t.size() > 3 ? std::optional<Tensor>(t[3]) : std::nullopt;
-    return at::scaled_dot_product_attention(t[0], t[1], t[2], mask, 0, options.is_causal,
-                                            options.scale, options.has_grouped_heads);
-  };
-}
 
 /// LibTorch's flash kernel has no second derivative.
 Check once(std::vector<int> ranks = {2, 4}) {
@@ -73,7 +60,7 @@ struct Row {
   int number;
   std::string name;
   std::vector<Input> inputs;
-  Options options = {};
+  AttentionOptions options = {};
 };
 std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
 

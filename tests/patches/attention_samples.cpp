@@ -4,25 +4,13 @@
 
 #include <limits>
 
+#include "attention_call.h"
+
 namespace shard::testing {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-struct Options {
-  bool is_causal = false;
-  std::optional<double> scale = std::nullopt;
-  bool has_grouped_heads = false;
-};
-
-Function attention(const Options& options = {}) {
-  return [=](const Tensors& t) {
-    const auto mask = t.size() > 3 ? std::optional<Tensor>(t[3]) : std::nullopt;
-    return at::scaled_dot_product_attention(t[0], t[1], t[2], mask, 0, options.is_causal,
-                                            options.scale, options.has_grouped_heads);
-  };
-}
 
 /// LibTorch's flash kernel, which takes four dims and no mask that needs a gradient, cannot be
 /// differentiated twice.
@@ -344,7 +332,7 @@ Sample random_sample(Random& r) {
   std::vector<Input> inputs{{r.tensor({batch, queries, width}), q_cut},
                             {r.tensor({batch, keys, width}), k_cut},
                             {r.tensor({batch, keys, width}), k_cut}};
-  Options options;
+  AttentionOptions options;
   if (r.coin()) options.scale = 0.1 * static_cast<double>(r.integer(1, 9));
   if (const int64_t kind = r.integer(0, 3); kind == 0) {
     options.is_causal = true;
