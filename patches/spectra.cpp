@@ -12,10 +12,13 @@
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_c2r.h>
 #include <ATen/ops/_fft_r2c.h>
+#include <ATen/ops/real.h>
+#include <shard/line_transform.h>
 #include <shard/patch.h>
 #include <shard/window_patch.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace shard {
 namespace {
@@ -195,6 +198,36 @@ bool has_other_dim(const OpCall& call, const Dims& dims) {
   return cut_elsewhere(call, call.tensor(0).sizes(), dims).is_shard();
 }
 
+// ---- a line: there is nothing else to cut
+
+/// On a mesh of several dims only one dim tells all places the same.
+bool is_line(const OpCall& call) {
+  const auto& x = call.tensor(0);
+  if (call.mesh().root().ndim() > 1) return x.ndim() == 1;
+  return x.tensor.numel() > 0 && x.tensor.numel() == x.tensor.size(x.shard_dim());
+}
+
+/// `f`: this rank's rows of the line to those of the one that `output` cuts.
+Decision of_line(const OpCall& call, const Partition& output,
+                 const std::function<Tensor(const Tensor&)>& f) {
+  const auto& x = call.tensor(0);
+  Shape sizes(x.sizes());
+  sizes[static_cast<size_t>(x.shard_dim())] = output[static_cast<size_t>(call.mesh().rank())];
+  Decision decision;
+  decision.inputs.push_back(x.layout());
+  decision.outputs.emplace_back(Shard(x.shard_dim()), output);
+  decision.local = [f, sizes](c10::ArrayRef<IValue> arguments) {
+    return std::vector<IValue>{f(arguments[0].toTensor().reshape({-1})).reshape(sizes)};
+  };
+  return decision;
+}
+
+/// Of LibTorch's forms: none, by the root of the number of points, by this number.
+double scale_of(int64_t normalization, int64_t points) {
+  const auto n = static_cast<double>(points);
+  return normalization == 0 ? 1 : normalization == 1 ? 1 / std::sqrt(n) : 1 / n;
+}
+
 Along complex_along(int64_t normalization, bool forward) {
   return [=](const Tensor& x, const Dims& dims) {
     return at::_fft_c2c(x, dims, normalization, forward);
@@ -207,6 +240,13 @@ std::optional<Decision> complex_to_complex(const OpCall& call) {
   const bool forward = call.argument(3).toBool();
   const Along along = complex_along(call.integer(2), forward);
   if (is_local(call, dims)) return locally(call, dims, along);
+  if (is_line(call)) {
+    const auto& owned = call.tensor(0).spec->partition();
+    const double scale = scale_of(call.integer(2), call.tensor(0).tensor.numel());
+    return of_line(call, owned, [=, mesh = call.mesh()](const Tensor& rows) {
+      return transform_line(rows, mesh, owned, forward) * scale;
+    });
+  }
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
   const auto target = neighbour(call, dims, cut, forward ? 1 : -1);
@@ -228,6 +268,17 @@ std::optional<Decision> real_to_complex(const OpCall& call) {
     return at::_fft_r2c(x, these, normalization, onesided);
   };
   if (is_local(call, dims)) return locally(call, dims, whole, half);
+  if (is_line(call)) {
+    const auto& owned = call.tensor(0).spec->partition();
+    const int64_t line = call.tensor(0).tensor.numel();
+    const double scale = scale_of(normalization, line);
+    const Partition kept = call.tensor(0).shard_dim() == last && onesided
+                               ? even_partition(half, call.mesh().size())
+                               : owned;
+    return of_line(call, kept, [=, mesh = call.mesh()](const Tensor& rows) {
+      return transform_real_line(rows, mesh, owned, kept) * scale;
+    });
+  }
   const Along along = complex_along(normalization, true);
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
@@ -257,6 +308,17 @@ std::optional<Decision> complex_to_real(const OpCall& call) {
     return at::_fft_c2r(x, these, normalization, size);
   };
   if (is_local(call, dims)) return locally(call, dims, whole, size);
+  if (is_line(call) && (call.tensor(0).shard_dim() == last || size == 1)) {
+    const auto& owned = call.tensor(0).spec->partition();
+    const bool is_half = call.tensor(0).shard_dim() == last;
+    const double scale = scale_of(normalization, is_half ? size : call.tensor(0).tensor.numel());
+    const Partition whole = is_half ? even_partition(size, call.mesh().size()) : owned;
+    return of_line(call, whole, [=, mesh = call.mesh()](const Tensor& rows) {
+      const Tensor y = is_half ? line_of_half_spectrum(rows, mesh, owned, whole)
+                               : at::real(transform_line(rows, mesh, owned, /*forward=*/false));
+      return y * scale;
+    });
+  }
   const Along along = complex_along(normalization, false);
   Steps steps(call);
   const int64_t cut = steps.shard_dim();
@@ -289,7 +351,7 @@ std::optional<Decision> complex_to_real(const OpCall& call) {
 SHARD_PATCH(spectra) {
   const char* note =
       "over the sharded dim and others: one transposition, to the next of them (inverse: back); "
-      "over it alone: two";
+      "over it alone: two; a line is cut while it is transformed";
   patch.rule("aten::_fft_c2c", complex_to_complex).shards("any dim").notes(note);
   patch.remembering_rule("aten::_fft_r2c", real_to_complex).shards("any dim").notes(note);
   patch.rule("aten::_fft_c2r", complex_to_real).shards("any dim").notes(note);

@@ -2,9 +2,11 @@
 #include "comm/copy.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 
 #include <cstring>
 
+#include "comm/transposed_copy.h"
 #include "comm/volume.h"
 
 namespace shard {
@@ -27,13 +29,18 @@ void copy_plain(const at::Tensor& to, const at::Tensor& from) {
     }
     return;
   }
+  if (copy_transposed(to, from)) return;
   const at::AutoDispatchBelowADInplaceOrView plain;
   to.copy_(from);
 }
 
 at::Tensor packed(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView plain;
-  return tensor.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor values = tensor.resolve_conj().resolve_neg();
+  if (values.is_contiguous() || !values.is_cpu()) return values.contiguous();
+  const at::Tensor dense = at::empty(values.sizes(), values.options());
+  copy_plain(dense, values);
+  return dense;
 }
 
 }  // namespace shard

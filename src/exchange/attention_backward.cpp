@@ -79,12 +79,19 @@ class BackwardPass {
     sums_.q = zeros_like(in_.q);
     if (wanted_.mask) sums_.mask = zeros_like(in_.mask);
     if (wanted_.keys) own_ = blocks_.zeros(0, dtype_);
+    const bool goes_home = blocks_.travel() && wanted_.keys;
+    const Rows all{0, in_.q.size(2)};
+    const Rows first{0, goes_home && blocks_.overlap() ? all.end / 2 : all.end};
     Pair held = blocks_.own();
-    for (int64_t step = 0; step < blocks_.count(); ++step) held = use(step, held);
-    if (blocks_.travel() && wanted_.keys) {
+    for (int64_t step = 0; step < blocks_.count(); ++step) {
+      held = use(step, held, step == 0 ? first : all);
+    }
+    if (goes_home) {
       Cargo cargo;
       home_.board(cargo);
-      std::move(cargo).start(plan_.mesh, false).wait();
+      auto travel = std::move(cargo).start(plan_.mesh, blocks_.overlap());
+      add_block(0, {Tensor(), in_.k, in_.v}, own_, {first.end, all.end});
+      travel.wait();
       home_.arrive(own_);
     }
     sums_.k = own_.k;
@@ -99,7 +106,7 @@ class BackwardPass {
 
   /// Returns the next block. The gradients of the last two go home together, after the last block:
   /// so one exchange is saved.
-  Pair use(int64_t step, const Pair& held) {
+  Pair use(int64_t step, const Pair& held, const Rows& queries) {
     Pair next;
     std::optional<Pending<std::vector<Tensor>>> travel;
     if (step + 1 < blocks_.count()) {
@@ -110,16 +117,16 @@ class BackwardPass {
       travel = std::move(cargo).start(plan_.mesh, blocks_.overlap());
     }
     const Pair found = wanted_.keys && step > 0 ? blocks_.zeros(step, dtype_) : own_;
-    add_block(step, held, found);
+    add_block(step, held, found, queries);
     if (travel) travel->wait();
     home_.arrive(own_);
     if (wanted_.keys && step > 0) home_.add(step, found);
     return next;
   }
 
-  void add_block(int64_t step, const Pair& held, const Pair& found) {
+  void add_block(int64_t step, const Pair& held, const Pair& found, const Rows& queries) {
     if (in_.q.size(0) == 0 || in_.q.size(1) == 0) return;
-    for (const auto& part : seen_parts(plan_, blocks_, step)) {
+    for (const auto& part : seen_parts(plan_, blocks_, step, queries)) {
       const Tensor g = gradient_.narrow(2, part.queries.begin, part.queries.size());
       const auto gradients = attend_backward(g, block_of(part, in_.q, held, in_.mask, plan_),
                                              rows_of(result_, part.queries), wanted_.mask);

@@ -5,7 +5,6 @@
 #include <ATen/OpMathType.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -140,14 +139,6 @@ BlockGradients attend_backward(const Tensor& gradient, const Block& block,
                                const BlockResult& merged, bool wants_mask) {
   return has_flash_kernel(block) && !wants_mask ? flash_backward(gradient, block, merged)
                                                 : products_backward(gradient, block, merged);
-}
-
-void merge(const BlockResult& sum, const BlockResult& block) {
-  // The block's share of the weights, exp(b) / (exp(s) + exp(b)). Where neither has seen a key the
-  // difference of two -inf is NaN, and both results are zero.
-  const Tensor share = (block.lse - sum.lse).sigmoid_().nan_to_num_(0);
-  sum.out.lerp_(block.out.to(sum.out.scalar_type()), share.unsqueeze(-1));
-  sum.lse.copy_(at::logaddexp(sum.lse, block.lse));
 }
 
 at::ScalarType accumulating_dtype(at::ScalarType dtype) { return at::toOpMathType(dtype); }

@@ -45,7 +45,7 @@ Rows KeyBlocks::rows(int64_t step) const {
 }
 
 Pair KeyBlocks::own() const {
-  if (!travel()) return {Tensor(), k_, v_};
+  if (!overlap()) return {Tensor(), k_, v_};
   Pair pair = empty(0, k_.scalar_type());
   pair.k.copy_(k_);
   pair.v.copy_(v_);
@@ -70,21 +70,25 @@ Pair KeyBlocks::zeros(int64_t step, at::ScalarType dtype) const {
   return pair;
 }
 
-std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blocks, int64_t step) {
+std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blocks, int64_t step,
+                                 const Rows& seeing) {
   std::vector<SeenPart> parts;
   int64_t query = 0;
-  for (const Rows& queries : plan.queries) {
+  for (const Rows& range : plan.queries) {
+    const Rows own{std::max(seeing.begin, query), std::min(seeing.end, query + range.size())};
+    const Rows queries = shifted(own, range.begin - query);
+    query += range.size();
+    if (own.size() <= 0) continue;
     int64_t key = 0;
     for (const Rows& keys : blocks.positions(step)) {
       for (const auto& part : visible_parts(queries, keys, plan.is_causal)) {
         const Rows of_block = shifted(part.keys, key);
         parts.push_back(
-            {shifted(part.queries, query), of_block, shifted(of_block, blocks.rows(step).begin),
+            {shifted(part.queries, own.begin), of_block, shifted(of_block, blocks.rows(step).begin),
              shifted(part.queries, queries.begin), shifted(part.keys, keys.begin), part.is_causal});
       }
       key += keys.size();
     }
-    query += queries.size();
   }
   return parts;
 }
@@ -92,7 +96,7 @@ std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blo
 Block block_of(const SeenPart& part, const Tensor& q, const Pair& keys, const Tensor& mask,
                const AttentionPlan& plan) {
   const auto narrowed = [](const Tensor& t, const Rows& rows) {
-    return t.narrow(2, rows.begin, rows.size());
+    return rows.size() == t.size(2) ? t : t.narrow(2, rows.begin, rows.size());
   };
   Block block{narrowed(q, part.queries),
               narrowed(keys.k, part.keys),
@@ -119,8 +123,15 @@ BlockResult rows_of(const BlockResult& result, const Rows& rows) {
 
 void pass_on(Cargo& cargo, const Pair& held, const Pair& next, const DeviceMesh& mesh) {
   const Ring ring(mesh);
-  cargo.send(ring.holder(1), held.buffer);
-  cargo.receive(ring.owner(1), next.buffer);
+  if (held.buffer.defined()) {
+    cargo.send(ring.holder(1), held.buffer);
+    cargo.receive(ring.owner(1), next.buffer);
+    return;
+  }
+  cargo.send(ring.holder(1), held.k);
+  cargo.send(ring.holder(1), held.v);
+  cargo.receive(ring.owner(1), next.k);
+  cargo.receive(ring.owner(1), next.v);
 }
 
 Tensor mask_rows(const Tensor& mask, int64_t dim, const Rows& rows) {

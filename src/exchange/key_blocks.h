@@ -13,7 +13,8 @@
 
 namespace shard {
 
-/// Rows of two tensors in one contiguous buffer, so that they travel as one message.
+/// Rows of two tensors in one contiguous buffer, so that they travel as one message; without a
+/// buffer, as two.
 struct Pair {
   at::Tensor buffer, k, v;
 };
@@ -30,7 +31,7 @@ class KeyBlocks {
   /// The same keys in the order in which the tensors hold them.
   Rows rows(int64_t step) const;
 
-  /// This rank's own keys and values, packed if they are to travel.
+  /// This rank's own keys and values, packed if they are to travel meanwhile.
   Pair own() const;
   Pair empty(int64_t step, at::ScalarType dtype) const;
   Pair zeros(int64_t step, at::ScalarType dtype) const;
@@ -54,7 +55,9 @@ struct SeenPart {
   Rows query_positions, key_positions;
   bool is_causal = false;
 };
-std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blocks, int64_t step);
+/// `seeing`: rows of the local queries.
+std::vector<SeenPart> seen_parts(const AttentionPlan& plan, const KeyBlocks& blocks, int64_t step,
+                                 const Rows& seeing);
 
 /// What `part` is in tensors. `mask` may be undefined.
 Block block_of(const SeenPart& part, const at::Tensor& q, const Pair& keys, const at::Tensor& mask,

@@ -5,8 +5,9 @@
 // Zaharia, Abbeel: Ring Attention with Blockwise Transformers). Saved: inputs, output and one
 // number a query. Backward: with the merged output and logarithm each block's gradients are those
 // of the whole. The blocks travel again; what a rank finds for the keys of another goes straight to
-// that one while the next block is computed, and is added there in the order of the steps. Which
-// blocks are skipped under a causal mask follows from the plan; the exchanges are the same.
+// that one while the next block is computed, and is added there in the order of the steps. The last
+// gradients have no next block to travel beside: half of the own one is kept for them. Which blocks
+// are skipped under a causal mask follows from the plan; the exchanges are the same.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
@@ -96,7 +97,7 @@ BlockResult attend_all(const Inputs& in, const AttentionPlan& plan) {
       travel = std::move(cargo).start(plan.mesh, blocks.overlap());
     }
     if (in.q.size(0) > 0 && in.q.size(1) > 0) {
-      for (const auto& part : seen_parts(plan, blocks, step)) {
+      for (const auto& part : seen_parts(plan, blocks, step, {0, in.q.size(2)})) {
         merged.add(part, attend(block_of(part, in.q, held, in.mask, plan)));
       }
     }
@@ -105,7 +106,6 @@ BlockResult attend_all(const Inputs& in, const AttentionPlan& plan) {
   }
   BlockResult result = merged.take();
   if (plan.reach == AttentionPlan::Reach::Merge) merge_over_ranks(result, plan.mesh);
-  result.lse = finite(result.lse);
   return result;
 }
 
@@ -206,7 +206,7 @@ Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const T
   node->k = SavedVariable(k, false);
   node->v = SavedVariable(v, false);
   node->mask = SavedVariable(mask, false);
-  node->lse = lse;
+  node->lse = finite(lse);
   node->plan = plan;
   torch::autograd::set_history(y, node);
   node->out = SavedVariable(y, true);

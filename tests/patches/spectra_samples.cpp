@@ -16,13 +16,12 @@ using Function = std::function<Tensor(const Tensor&)>;
 Tensor field(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
 Tensor waves(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kComplexDouble); }
 
-/// Two transpositions each way, of complex numbers: twice the bytes of a real input.
+/// Two transpositions each way, of complex numbers: twice the bytes of a real input. A line is
+/// turned three times and moved to whole rows and back; one of a prime number of points is as long
+/// as four.
 Check transposed(const Tensor& x, int64_t dim) {
   Check check{.traffic = 6};
-  if (x.numel() == x.size(dim)) {
-    check.traffic = 10;
-    check.holds_whole = "there is no other dim to cut";
-  }
+  if (x.numel() == x.size(dim)) check.traffic = 100;
   return check;
 }
 
@@ -68,6 +67,22 @@ std::vector<Sample> cases() {
       spectrum("fft_along_another_dim", waves({3, 11, 4}), 1,
                [](const Tensor& x) { return fft::fft(x, {}, 2); }),
       spectrum("fft_of_one_dim", waves({13}), 0, [](const Tensor& x) { return fft::fft(x); }),
+      spectrum("fft_of_a_line", waves({36}), 0, [](const Tensor& x) { return fft::fft(x); }),
+      spectrum("ifft_of_a_row_that_is_a_line", waves({1, 40}), 1,
+               [](const Tensor& x) {
+                 return fft::ifft2(x, {}, {0, 1}, "ortho");
+               }),
+      spectrum("rfft_of_a_line_of_a_prime_number_of_points", field({23}), 0,
+               [](const Tensor& x) { return fft::rfft(x, {}, -1, "forward"); }),
+      spectrum("rfft2_of_a_column_that_is_a_line", field({30, 1}), 0,
+               [](const Tensor& x) { return fft::rfft2(x); }),
+      real("irfft_of_a_line", waves({13}), 0, [](const Tensor& x) { return fft::irfft(x); }),
+      real("irfft_of_a_line_to_an_odd_number", waves({13}), 0,
+           [](const Tensor& x) { return fft::irfft(x, 25); }),
+      real("irfft2_of_a_column_that_is_a_line", waves({12, 1}), 0,
+           [](const Tensor& x) {
+             return fft::irfft2(x, at::IntArrayRef{12, 1});
+           }),
       spectrum("ifft_normalized_by_the_root", waves({2, 8}), 1,
                [](const Tensor& x) { return fft::ifft(x, {}, -1, "ortho"); }),
       spectrum("fft_of_more_points", waves({3, 7}), 1,
