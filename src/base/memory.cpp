@@ -147,9 +147,14 @@ bool is_system_memory() {
 
 void install_once() {
   if (is_system_memory()) return;
-  mallopt(M_MMAP_MAX, 0);         // large blocks come from the heap, whose pages stay,
-  mallopt(M_TRIM_THRESHOLD, -1);  // and the heap is never given back,
-  mallopt(M_ARENA_MAX, 1);  // and there is one for all threads, so freed pages serve every rank
+  // NOTE [Heaps that stay]
+  // Fresh pages cost more than most ops, so large blocks come from heaps and heaps are never given
+  // back: not at their ends (trim), and not whole ones of a thread (64 MB each), since the padding
+  // wants as much. Each thread has an arena: with one for all, ranks would wait for its lock in
+  // every op. What does not fit into a thread's heap comes from the main one.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 64 << 20);
   static AccountingAllocator allocator;
   c10::SetCPUAllocator(&allocator);
 }
