@@ -15,18 +15,24 @@ namespace {
 
 using at::Tensor;
 
-/// The block's share of the weights, exp(b) / (exp(s) + exp(b)); none where neither has seen a key.
+/// Of two logarithms of sums of weights.
 template <class T>
-T share_of(T sum, T block) {
-  const T share = 1 / (1 + std::exp(sum - block));
-  return std::isnan(share) ? T(0) : share;
-}
+struct Both {
+  T share;  ///< the second's of all weights; none where neither has seen a key
+  T lse;
 
-template <class T>
-T log_of_both(T a, T b) {
-  const T larger = std::max(a, b);
-  return std::isinf(larger) ? larger : larger + std::log1p(std::exp(std::min(a, b) - larger));
-}
+  Both(T first, T second) {
+    const T larger = std::max(first, second);
+    if (std::isinf(larger)) {
+      share = larger > 0 ? (second == larger) : 0;
+      lse = larger;
+      return;
+    }
+    const T smaller_sum = std::exp(std::min(first, second) - larger);  // of a larger one of 1
+    share = (second == larger ? 1 : smaller_sum) / (1 + smaller_sum);
+    lse = larger + std::log(1 + smaller_sum);
+  }
+};
 
 /// Rows of (batch, heads, queries, f) or (batch, heads, queries), by number.
 template <class T>
@@ -58,12 +64,12 @@ void merge_rows(const BlockResult& sum, const BlockResult& block) {
   at::parallel_for(0, sum.lse.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       T& total = *lse[row];
-      const T other = *block_lse[row];
-      const T share = share_of(total, other);
+      const Both<T> both(total, *block_lse[row]);
+      const T share = both.share;
       T* values = out[row];
       const T* found = block_out[row];
       for (int64_t i = 0; i < width; ++i) values[i] += share * (found[i] - values[i]);
-      total = log_of_both(total, other);
+      total = both.lse;
     }
   });
 }
