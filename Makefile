@@ -31,7 +31,7 @@ run: configure ## train on the real global field: the main example (ARGS="--help
 	@$(CMAKE_BUILD) global_field
 	$(BUILD)/bin/global_field $(ARGS)
 
-test op-db: BOOTSTRAP = --python
+test bench op-db: BOOTSTRAP = --python
 test: configure ## build everything and run all tests (ARGS="-R comm" selects)
 	@echo "[build] everything, tests included ..." >&2
 	@$(CMAKE_BUILD) all

@@ -140,8 +140,31 @@ Layout values_layout(const TensorArgument& values, const Layout& result, int64_t
   return is_cut ? result.moved_to(dim) : Layout();
 }
 
+/// self[mask] = one value, where the mask covers the first dims of self: every rank writes what it
+/// has. Nothing for other calls.
+std::optional<Decision> put_where(const OpCall& call) {
+  const auto indices = call.argument(1).toOptionalTensorList();
+  const auto& mask = call.tensor(1);
+  if (call.tensors().size() != 3 || mask.argument != 1 || !indices.get(0) ||
+      mask.tensor.scalar_type() != at::kBool || call.tensor(2).tensor.numel() != 1) {
+    return std::nullopt;
+  }
+  const auto& self = call.tensor(0);
+  const auto covered = static_cast<size_t>(mask.ndim());
+  TORCH_CHECK_INDEX(mask.ndim() <= self.ndim() && mask.sizes() == self.sizes().slice(0, covered),
+                    call.name(), ": the mask of ", mask.sizes(),
+                    " does not match the first dims of ", self.sizes());
+  const Layout layout = self.is_partial() ? Layout() : self.layout();
+  const bool cuts_mask = layout.is_shard() && layout.dim() < mask.ndim();
+  Decision decision;
+  decision.inputs = {layout, cuts_mask ? layout : Layout(), Layout()};
+  decision.outputs.push_back(layout);
+  return decision;
+}
+
 /// (self, indices, values, accumulate, ...): values broadcast with self[indices].
 std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
+  if (auto decision = put_where(call)) return decision;
   const Indexing indexing(call);
   const auto cut = row_indexing(call, indexing, /*is_written=*/true);
   auto decision = cut ? Decision() : index_decision(call, indexing);
@@ -220,9 +243,10 @@ std::optional<Decision> put(const OpCall& call) {
 SHARD_PATCH(indexing) {
   const char* const note = "along the dim itself: one all-to-all to another dim";
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
-  patch.rule("aten::index_put", index_put_copy).shards("any dim").notes("masks are refused");
+  const char* const put_note = "masks take one value";
+  patch.rule("aten::index_put", index_put_copy).shards("any dim").notes(put_note);
   for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
-    patch.rule(op, index_put_in_place).shards("any dim").notes("masks are refused");
+    patch.rule(op, index_put_in_place).shards("any dim").notes(put_note);
   }
   patch.rule("aten::take", take).shards("the index");
   for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");

@@ -145,7 +145,15 @@ SHARD_PATCH(pointwise) {
        "_prelu_kernel",
        "heaviside",
        "ldexp.Tensor",
-       "nextafter"});
+       "nextafter",
+       "remainder.Scalar_Tensor"});
+  for (const std::string op : {"__lshift__", "__rshift__", "__ilshift__", "__irshift__",
+                               "bitwise_left_shift", "bitwise_right_shift"}) {
+    const bool has_overloads = op[0] == '_';
+    for (const char* kind : {".Tensor", has_overloads ? ".Scalar" : ".Tensor_Scalar"}) {
+      patch.rule("aten::" + op + kind, pointwise());
+    }
+  }
   // The elementwise parts of LibTorch's backward formulas.
   add(patch, Linearity::None, {"threshold_backward",   "gelu_backward",
                                "elu_backward",         "silu_backward",

@@ -13,4 +13,10 @@ for source in bench/*.cpp; do
     *) "$1/bin/$name" ;;
   esac || status=1
 done
+if compgen -G "$1/python/shardtensor/_C*.so" >/dev/null; then
+  for source in bench/*.py; do
+    echo "[bench] $(basename "$source" .py) ..." >&2
+    scripts/python.sh "$1" "$source" || status=1
+  done
+fi
 exit $status

@@ -3,6 +3,7 @@
 import copy
 
 import torch
+from torch.utils import _pytree as pytree
 
 from shardtensor import _C
 from shardtensor.spec import spec
@@ -29,22 +30,38 @@ def _is_inexact(tensor):
     return isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
+def _weighted_sum(output):
+    """A number whose gradient differs from element to element."""
+    weights = torch.linspace(-1, 2, output.numel(), dtype=output.real.dtype).reshape(output.shape)
+    total = (output * weights).sum()
+    return total.real if total.is_complex() else total
+
+
 def _run(module, inputs, check_grads):
-    """Output and gradients (of inputs, then of parameters), whole."""
+    """Outputs (the tensors of any structure of tuples, lists and dicts) and gradients (of inputs, then of parameters), whole."""
     leaves = [x.detach().requires_grad_(check_grads) if _is_inexact(x) else x for x in inputs]
-    output = module(*leaves)
-    if not check_grads:
-        return _whole(output), []
-    weights = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)
+    outputs = [y for y in pytree.tree_leaves(module(*leaves)) if isinstance(y, torch.Tensor)]
+    whole = [_whole(y.detach()) for y in outputs]
+    differentiable = [y for y in outputs if y.requires_grad]
+    if not check_grads or not differentiable:
+        return whole, []
     parameters = [p for p in module.parameters() if p.requires_grad] if hasattr(module, "parameters") else []
     wanted = [x for x in leaves if _is_inexact(x)] + parameters
-    gradients = torch.autograd.grad((output * weights).sum(), wanted, allow_unused=True)
-    return _whole(output), [_whole(g) for g in gradients]
+    gradients = torch.autograd.grad(sum(map(_weighted_sum, differentiable)), wanted, allow_unused=True)
+    return whole, [_whole(g) for g in gradients]
+
+
+def _findings(kind, got, expected, tolerance):
+    if len(got) != len(expected):
+        return [f"there are {len(got)} {kind}s instead of {len(expected)}"]
+    errors = [relative_error(a, b) for a, b in zip(got, expected)]
+    return [f"{kind} {i} is off by {error:.3g}" for i, error in enumerate(errors) if error > tolerance]
 
 
 def numerical_shard_tensor_check(module, inputs, *, check_grads=True, tolerance=None):
     """Raises AssertionError unless `module` (a module or a function of tensors) gives the same on `inputs`, ShardTensors
-    among them, as on the gathered ones: output and, with `check_grads`, the gradients of inputs and parameters.
+    among them, as on the gathered ones: outputs and, with `check_grads`, the gradients of inputs and parameters. What it returns
+    may be a tensor or tuples, lists and dicts of tensors.
 
     Collective over the mesh. `tolerance` is relative (default 1e-5; float64 inputs 1e-10). Each rank holds the whole
     tensors meanwhile. A module with state (batch norm) is run on copies, the parameters' .grad are left alone.
@@ -54,11 +71,7 @@ def numerical_shard_tensor_check(module, inputs, *, check_grads=True, tolerance=
     twins = [copy.deepcopy(module) if isinstance(module, torch.nn.Module) else module for _ in range(2)]
     got, got_gradients = _run(twins[0], inputs, check_grads)
     expected, expected_gradients = _run(twins[1], [_whole(x) for x in inputs], check_grads)
-    findings = []
-    if (error := relative_error(got, expected)) > tolerance:
-        findings.append(f"output is off by {error:.3g}")
-    for i, (a, b) in enumerate(zip(got_gradients, expected_gradients, strict=True)):
-        if (error := relative_error(a, b)) > tolerance:
-            findings.append(f"gradient {i} is off by {error:.3g}")
+    findings = (_findings("output", got, expected, tolerance) +
+                _findings("gradient", got_gradients, expected_gradients, tolerance))
     layouts = [spec(x).placements for x in inputs if isinstance(x, torch.Tensor) and _C.is_shard_tensor(x)]
     assert not findings, f"{', '.join(findings)} (tolerance {tolerance:g}, inputs placed {layouts})"

@@ -55,10 +55,23 @@ class PythonKernel final : public c10::OperatorKernel {
         positional.append(value);
       }
     }
-    push_results(op, function_(*positional, **named), stack);
+    push_results(op, call(op, positional, named), stack);
   }
 
  private:
+  /// A TypeError would make `x + y` think that x has no such operator, and hide the text.
+  py::object call(const c10::OperatorHandle& op, const py::list& positional,
+                  const py::dict& named) const {
+    try {
+      return function_(*positional, **named);
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+      const auto text = c10::str("[", op.schema().name(), "] in the handler: ", error.what());
+      py::raise_from(error, py::module_::import("shardtensor").attr("Error").ptr(), text.c_str());
+      throw py::error_already_set();
+    }
+  }
+
   py::object function_;
 };
 

@@ -133,10 +133,10 @@ void bind_device_mesh(py::module_& m) {
 }
 
 Communicator adapt(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                   std::optional<double> seconds) {
+                   std::optional<double> seconds, const at::Device& device) {
   std::optional<std::chrono::milliseconds> timeout;
   if (seconds) timeout = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
-  return from_process_group(group, timeout);
+  return from_process_group(group, timeout, device);
 }
 
 }  // namespace
@@ -161,8 +161,9 @@ void bind_mesh(py::module_& m) {
   bind_communicator(m);
   bind_device_mesh(m);
   m.def("from_process_group", &adapt, py::arg("group"), py::arg("timeout") = py::none(),
-        WithoutLock(),
-        "A communicator over the CPU backend of a group of torch.distributed. Not collective.");
+        py::arg("device") = at::Device(at::kCPU), WithoutLock(),
+        "A communicator over the CPU backend of a group of torch.distributed, for tensors on "
+        "`device` (collective when that is a GPU).");
 }
 
 }  // namespace shard::python

@@ -6,7 +6,8 @@
 namespace shard {
 
 Communicator from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& /*group*/,
-                                std::optional<std::chrono::milliseconds> /*timeout*/) {
+                                std::optional<std::chrono::milliseconds> /*timeout*/,
+                                c10::Device /*device*/) {
   raise<ConfigError>("from_process_group",
                      "got a process group; expected a LibTorch built with c10d. Install one (`make "
                      "bootstrap`) and build again, or use thread or MPI ranks.");

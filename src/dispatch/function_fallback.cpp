@@ -12,6 +12,7 @@
 #include "dispatch/regroup.h"
 #include "dispatch/remembered.h"
 #include "dispatch/self_test.h"
+#include "dispatch/split_lists.h"
 #include "dispatch/stack.h"
 #include "dispatch/view_replay.h"
 #include "tensor/grid.h"
@@ -125,6 +126,7 @@ void run_without_patch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   if (info.is_mutating) {
     const auto written = written_kinds(info, *stack, begin);
     if (written.plain && !written.sharded) return run_plain(op, stack, begin);
+    if (written.plain && call_for_each_kind(op, info, stack, begin)) return;
     check<SpecMismatch>(
         !written.plain, info.name,
         "got plain tensors and ShardTensors to write in one call; expected one kind. Call "

@@ -96,9 +96,46 @@ def device_meshes():
     assert_equal(to_dtensor(x, device_mesh).full_tensor(), whole)
 
 
+def groups():
+    """Groups without CPU backend (as of NCCL alone), groups of some of the ranks, and GPUs that are not there."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401 (registers the backend "fake")
+    whole = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+
+    def check(mesh):
+        x = st.scatter_tensor(whole if mesh.rank == 0 else None, 0, mesh, st.Shard(0)).requires_grad_()
+        x.softmax(0).square().sum().backward()
+        plain = whole.clone().requires_grad_()
+        plain.softmax(0).square().sum().backward()
+        assert_equal(st.full(x.grad), plain.grad)
+
+    of_gpus = dist.new_group(backend="cuda:fake")
+    check(st.mesh_from_process_group(group=of_gpus, device="cpu"))
+    check(st.mesh_from_process_group(group=of_gpus, device="cpu"))  # another companion
+    if not torch.cuda.is_available():
+        for group, device in ((of_gpus, None), (None, "cuda"), (None, "cuda:7"), (None, "meta")):
+            try:
+                st.mesh_from_process_group(group=group, device=device)
+            except st.ConfigError as error:
+                assert "GPUs" in str(error), error
+            else:
+                raise AssertionError(device)
+    ends = dist.new_group([0, 2])
+    if dist.get_rank() != 1:
+        mesh = st.mesh_from_process_group({"ends": -1}, ends)
+        assert (mesh.size("ends"), mesh.rank) == (2, dist.get_rank() // 2)
+        check(mesh)
+    try:
+        st.mesh_from_process_group({"domain": 5})
+    except st.ConfigError:
+        check(st.mesh_from_process_group())
+    else:
+        raise AssertionError("5 of 3 ranks")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    {"ddp": ddp, "fsdp": fsdp, "dtensor": dtensor, "mixed": mixed, "device_meshes": device_meshes}[sys.argv[1]]()
+    {"ddp": ddp, "fsdp": fsdp, "dtensor": dtensor, "mixed": mixed, "device_meshes": device_meshes,
+     "groups": groups}[sys.argv[1]]()
     dist.barrier()
     dist.destroy_process_group()

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unmodified torch.nn models train on ShardTensors: on Python threads, on gloo processes and under mpirun."""
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +7,9 @@ import torch
 
 import shardtensor as st
 import unet
+from processes import run_group, run_under_mpirun
 from shardtensor.testing import numerical_shard_tensor_check, relative_error
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("unet.py")
 
 
@@ -45,29 +41,19 @@ def test_one_step_in_float64_is_exact(on_ranks):
     on_ranks(3, check)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def weights_of(out, ranks):
     return [torch.load(f"{out}.{rank}") for rank in range(ranks)]
 
 
 def test_on_gloo_processes(tmp_path, expected):
-    environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE="3")
-    processes = [subprocess.Popen([sys.executable, PROGRAM, "gloo", tmp_path / "w"], env=dict(environment, RANK=str(rank)))
-                 for rank in range(3)]
-    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
+    assert run_group(3, PROGRAM, "gloo", tmp_path / "w")[0] == [0, 0, 0]
     for weights in weights_of(tmp_path / "w", 3):
         assert_equal_weights(weights, expected)
 
 
 @pytest.mark.skipif("MPI ON" not in st.describe_build(), reason="built without MPI")
 def test_under_mpirun(tmp_path, expected):
-    subprocess.run([ROOT / "scripts/mpirun.sh", "2", sys.executable, PROGRAM, "mpi", tmp_path / "w"], check=True,
-                   timeout=300)
+    assert run_under_mpirun(2, PROGRAM, "mpi", tmp_path / "w")[0] == 0
     for weights in weights_of(tmp_path / "w", 2):
         assert_equal_weights(weights, expected)
 
@@ -87,5 +73,24 @@ def test_the_check_finds_a_wrong_gradient(on_ranks):
         numerical_shard_tensor_check(Wrong.apply, [x], check_grads=False)
         with pytest.raises(AssertionError, match="gradient 0"):
             numerical_shard_tensor_check(Wrong.apply, [x])
+
+    on_ranks(2, check)
+
+
+def test_the_check_looks_at_every_output(on_ranks):
+    class Several(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return {"y": y, "parts": (y.exp(), [y.argmax(1)]), "name": "no tensor"}
+
+    def check(world):
+        x = st.scatter_tensor(torch.randn(6, 3), 0, world.mesh(), st.Shard(0), [4, 2])
+        numerical_shard_tensor_check(Several(), [x])
+        with pytest.raises(AssertionError, match="output 1"):
+            numerical_shard_tensor_check(lambda x: (x, x * (2 if st.is_shard_tensor(x) else 1)), [x], check_grads=False)
 
     on_ranks(2, check)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small U-Net in plain torch.nn, its data, and three training steps: run as it is, on thread ranks, and by the processes
-of test_processes.py (`unet.py gloo OUT`, `unet.py mpi OUT`)."""
+of test_training.py (`unet.py gloo OUT`, `unet.py mpi OUT`)."""
 import sys
 
 import torch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/c10d/process_group_transport.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/from_blob.h>
 #include <shard/environment.h>
 #include <shard/error.h>
@@ -12,6 +13,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "comm/device_plugin.h"
 #include "comm/messages/message_communicator.h"
 
 namespace shard {
@@ -40,6 +42,26 @@ std::optional<Failure> failure_of(const std::vector<uint8_t>& bytes) {
 }
 
 at::Tensor bytes_at(void* data, int64_t bytes) { return at::from_blob(data, {bytes}, at::kByte); }
+
+void check_has_cpu_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  check<ConfigError>(group.defined(), "from_process_group",
+                     "got no group; expected a c10d::ProcessGroup. Make one first.");
+  const auto devices = group->getDeviceTypes();
+  check<ConfigError>(
+      std::any_of(devices.begin(), devices.end(), [](const auto& d) { return d.is_cpu(); }),
+      "from_process_group", "got a group without a CPU backend (", group->getBackendName(),
+      "); expected one that moves CPU tensors. Make it with \"cpu:gloo,cuda:nccl\".");
+}
+
+void check_device(c10::Device device) {
+  if (device.is_cpu()) return;
+  device_plugin();  // brings LibTorch's CUDA library with it
+  const auto count = static_cast<int>(at::getNumGPUs());
+  check<ConfigError>(device.is_cuda() && device.has_index() && device.index() < count,
+                     "from_process_group", "device: got ", device, " where there are ", count,
+                     " GPUs; expected cpu, or cuda with the index of one of them. Pass this rank's "
+                     "own device.");
+}
 
 }  // namespace
 
@@ -179,22 +201,18 @@ void ProcessGroupTransport::read_failure() noexcept {
 }
 
 Communicator from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                std::optional<std::chrono::milliseconds> timeout) {
-  check<ConfigError>(group.defined(), "from_process_group",
-                     "got no group; expected a c10d::ProcessGroup. Make one first.");
-  const auto devices = group->getDeviceTypes();
-  check<ConfigError>(
-      std::any_of(devices.begin(), devices.end(), [](const auto& d) { return d.is_cpu(); }),
-      "from_process_group", "got a group without a CPU backend (", group->getBackendName(),
-      "); expected one that moves CPU tensors. Make it with \"cpu:gloo,cuda:nccl\".");
+                                std::optional<std::chrono::milliseconds> timeout,
+                                c10::Device device) {
+  check_has_cpu_backend(group);
+  check_device(device);
   auto transport =
       std::make_shared<ProcessGroupTransport>(group, timeout.value_or(environment().timeout));
   std::vector<int> ranks(static_cast<size_t>(group->getSize()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const int tag = transport->next_tag();
   transport->use_tag(tag);
-  return {std::make_shared<MessageCommunicator>(std::move(transport), std::move(ranks), tag),
-          "world"};
+  auto host = std::make_shared<MessageCommunicator>(std::move(transport), std::move(ranks), tag);
+  return {backend_for(std::move(host), device), "world"};
 }
 
 }  // namespace shard
