@@ -248,5 +248,25 @@ TEST(OutVariants, WriteIntoATensorOfTheResultsSize) {
   });
 }
 
+TEST(InPlace, ListsOfPlainAndShardedTensorsAreWrittenKindByKind) {
+  run_ranks(3, [](World& world) {
+    const auto whole = torch::arange(28.0).view({7, 4});
+    const auto cut = scatter_tensor(whole, 0, world.mesh(), {Shard(0)}, {3, 0, 4});
+    std::vector<at::Tensor> expected{whole.clone(), whole.clone(), whole.clone()};
+    std::vector<at::Tensor> mixed{whole.clone(), cut.clone(), whole.clone()};
+    for (auto* tensors : {&expected, &mixed}) {
+      at::_foreach_add_(*tensors, 1);
+      at::_foreach_mul_(*tensors, {1, 2, 3});  // a number each
+      at::_foreach_addcmul_(*tensors, *tensors, *tensors, 0.5);
+      at::_foreach_div_(*tensors, cut.sum());
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(is_shard_tensor(mixed[i]), i == 1);
+      const auto got = i == 1 ? ShardTensor(mixed[i]).full() : mixed[i];
+      EXPECT_TRUE(at::allclose(got, expected[i])) << i;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace shard::testing

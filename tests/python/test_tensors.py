@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import resource
 
 import pytest
 import torch
@@ -159,3 +160,23 @@ def test_dropped_tensors_give_their_memory_back(on_ranks):
         assert levels[-1] <= levels[1], levels
 
     on_ranks(3, check)
+
+
+def test_thousands_of_calls_leave_nothing_behind(on_ranks):
+    """Neither ops nor redistributions keep anything a call: plans and decisions are cached, and bounded."""
+    def resident():
+        with open("/proc/self/statm") as numbers:
+            return int(numbers.read().split()[1]) * resource.getpagesize()
+
+    def check(world):
+        x = st.scatter_tensor(torch.randn(16, 16), 0, world.mesh(), st.Shard(0))
+        levels = []
+        for _ in range(3):
+            for step in range(2000):
+                y = st.redistribute(x.mul(step).relu(), st.Shard(1))  # another number every time
+                st.redistribute(y, st.Shard(0))
+            world.comm.barrier()
+            levels.append(resident())
+        assert levels[-1] - levels[0] < 4000 * 500, levels  # less than 500 bytes a call
+
+    on_ranks(2, check)
