@@ -37,6 +37,22 @@ std::vector<Case> cases() {
              return x.view({1, 8, -1});
            },
            1.5, 1.5},
+          {"reshape",
+           [](const Tensor& x) {
+             return x.reshape({1, 8, -1});
+           },
+           1.5, 1.5},
+          {"permute",
+           [](const Tensor& x) {
+             return x.permute({0, 2, 3, 1});
+           },
+           1.5, 1.5},
+          {"slice", [](const Tensor& x) { return x.slice(1, 0, 4); }, 1.5, 1.5},
+          {"cat",
+           [](const Tensor& x) {
+             return at::cat({x, x}, 1);
+           },
+           1.5, 1.5},
           {"layer_norm", [=](const Tensor& x) { return torch::layer_norm(x, {64}, weight, bias); },
            3.0, 3.0}};
 }
