@@ -27,6 +27,36 @@ std::optional<Decision> add_number(const OpCall& call) {
   return decision;
 }
 
+/// Whether contributions may be converted instead of their sum: rounded or truncated ones, or those
+/// that wrapped around, come to something else.
+bool keeps_values(at::ScalarType from, at::ScalarType to) {
+  return from == to ||
+         (!at::isIntegralType(from, /*includeBool=*/true) && c10::promoteTypes(from, to) == to);
+}
+
+std::optional<Decision> convert(const OpCall& call) {  // _to_copy(self, *, dtype, ...)
+  const auto from = call.tensor(0).tensor.scalar_type();
+  const auto to = call.argument(1).isNone() ? from : call.argument(1).toScalarType();
+  return pointwise(keeps_values(from, to) ? Linearity::Unary : Linearity::None)(call);
+}
+
+/// Into a pending sum, a value that is to be rounded first is the first rank's contribution.
+std::optional<Decision> copy(const OpCall& call) {  // copy_(self, src, non_blocking)
+  const auto& self = call.tensor(0);
+  const bool is_exact =
+      keeps_values(call.tensor(1).tensor.scalar_type(), self.tensor.scalar_type());
+  if (is_exact || !self.is_partial()) return pointwise(Linearity::Additive)(call);
+  Decision decision;
+  decision.inputs = {self.layout(), Layout()};
+  decision.outputs.push_back(self.layout());
+  if (self.spec->placement().op() == ReduceOp::Sum && call.mesh().rank() != 0) {
+    decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
+      return std::vector<c10::IValue>{arguments[0].toTensor().zero_()};
+    };
+  }
+  return decision;
+}
+
 std::optional<Decision> is_in(const OpCall& call) {
   const Layout layout = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
   Decision decision;
@@ -42,10 +72,12 @@ SHARD_PATCH(pointwise) {
   for (const char* op : {"aten::add_.Scalar", "aten::sub_.Scalar"}) {
     patch.rule(op, add_number).shards("any dim");
   }
+  patch.rule("aten::_to_copy", convert).shards("any dim");
+  patch.rule("aten::copy_", copy).shards("any dim");
   add(patch, Linearity::Unary,
-      {"clone", "neg", "neg_", "_to_copy", "positive", "real", "conj_physical", "_conj_physical"});
+      {"clone", "neg", "neg_", "positive", "real", "conj_physical", "_conj_physical"});
   add(patch, Linearity::Additive,
-      {"add.Tensor", "add_.Tensor", "add.out", "sub.Tensor", "sub_.Tensor", "sub.out", "copy_"});
+      {"add.Tensor", "add_.Tensor", "add.out", "sub.Tensor", "sub_.Tensor", "sub.out"});
   add(patch, Linearity::Product,
       {"mul.Tensor", "mul_.Tensor", "mul.out", "mul.Scalar", "mul_.Scalar"});
   add(patch, Linearity::Quotient,

@@ -2,6 +2,7 @@
 // Products besides matmul: outer and batched sums of products, cross products, trilinear forms,
 // distances between rows.
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/_cdist_backward.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -139,6 +140,17 @@ std::optional<Decision> cdist(const OpCall& call) {
   return decision;
 }
 
+/// With the batch of the distances, also where there are no rows: LibTorch then leaves it as x1 has
+/// it, on such ranks only.
+Tensor rows_gradient(const Tensor& gradient, const Tensor& x1, const Tensor& x2, double p,
+                     const Tensor& distances) {
+  const auto batch = static_cast<size_t>(gradient.dim()) - 2;
+  auto sizes = gradient.sizes().slice(0, batch).vec();
+  const auto rows = x1.sizes().slice(batch);
+  sizes.insert(sizes.end(), rows.begin(), rows.end());
+  return at::_cdist_backward(gradient, x1, x2, p, distances).expand(sizes);
+}
+
 /// _cdist_backward(grad, x1, x2, p, cdist): of x1, a sum over the rows of x2.
 std::optional<Decision> cdist_backward(const OpCall& call) {
   const int64_t ndim = call.tensor(0).ndim();
@@ -153,6 +165,11 @@ std::optional<Decision> cdist_backward(const OpCall& call) {
     decision.inputs[2] = cut.moved_to(ndim - 2);
     decision.outputs[0] = Layout(Partial(), {});
   }
+  decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
+    return std::vector<c10::IValue>{rows_gradient(arguments[0].toTensor(), arguments[1].toTensor(),
+                                                  arguments[2].toTensor(), arguments[3].toDouble(),
+                                                  arguments[4].toTensor())};
+  };
   return decision;
 }
 

@@ -29,8 +29,9 @@ Decision with_local(Decision decision, std::function<Tensor(const Tensor&)> loca
 }
 
 /// A dim of size 1 that is cut, and that the view takes away or repeats: one rank has its row, all
-/// get it (a marked copy, see NOTE [Marked copies]).
-Decision of_the_only_row() {
+/// get it (a marked copy, see NOTE [Marked copies]). A single rank has it already.
+Decision of_the_only_row(const OpCall& call) {
+  if (call.mesh().size() == 1) return keep(call, Layout());
   Decision decision;
   decision.inputs.emplace_back();
   decision.outputs.emplace_back();
@@ -45,7 +46,7 @@ std::optional<Decision> expand(const OpCall& call) {
   const auto out_dim = input.shard_dim() + shift;
   auto& size = sizes[static_cast<size_t>(out_dim)];
   const int64_t global = input.sizes()[static_cast<size_t>(input.shard_dim())];
-  if (size != -1 && size != global) return of_the_only_row();
+  if (size != -1 && size != global) return of_the_only_row(call);
   size = global;
   const Layout output = input.layout().moved_to(out_dim);
   auto decision = keep(call, output);
@@ -90,7 +91,7 @@ Decision drop_dims(const OpCall& call, const std::vector<int64_t>& dims) {
   const auto& input = call.tensor(0);
   if (!input.is_shard()) return keep(call, input.layout());
   if (std::find(dims.begin(), dims.end(), input.shard_dim()) != dims.end())
-    return of_the_only_row();
+    return of_the_only_row(call);
   const auto before =
       std::count_if(dims.begin(), dims.end(), [&](int64_t dim) { return dim < input.shard_dim(); });
   return keep(call, input.layout().moved_to(input.shard_dim() - before));

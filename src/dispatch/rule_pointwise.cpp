@@ -6,6 +6,8 @@
 #include <shard/error.h>
 #include <shard/rule.h>
 
+#include <cmath>
+
 namespace shard {
 namespace {
 
@@ -84,6 +86,28 @@ bool unsharded(const TensorArgument& argument) {
   return !argument.is_shard() && !argument.is_partial();
 }
 
+/// The number that an op takes (as a number, or as the tensor that C++ operators make of it).
+std::optional<at::Scalar> number_of(const OpCall& call) {
+  if (call.tensors().size() == 1) {
+    if (call.size() > 1 && call.argument(1).isScalar()) return call.argument(1).toScalar();
+    return std::nullopt;
+  }
+  for (const auto& argument : call.tensors()) {
+    const auto& tensor = argument.tensor;
+    if (!argument.spec && tensor.dim() == 0 && tensor.device().is_cpu()) return tensor.item();
+  }
+  return std::nullopt;
+}
+
+/// Contributions of both signs times infinity would be infinities of both signs, whose sum is NaN:
+/// only a factor that is known to be finite goes to them. (Tensors are taken to be.)
+bool is_finite_factor(const OpCall& call, bool divides) {
+  const auto number = number_of(call);
+  if (!number || number->isComplex()) return true;
+  const double value = number->toDouble();
+  return std::isfinite(value) && !(divides && value == 0);
+}
+
 /// Whether the op may run on the contributions of Partial inputs.
 bool keeps_partial(const OpCall& call, Linearity linearity) {
   const auto tensors = call.tensors();
@@ -98,12 +122,13 @@ bool keeps_partial(const OpCall& call, Linearity linearity) {
         return is_sum_or_avg(argument) && argument.spec->placement() == first.spec->placement();
       });
     case Linearity::Product:
+      if (!is_finite_factor(call, false)) return false;
       if (tensors.size() == 1) return is_sum_or_avg(first);
       return tensors.size() == 2 &&
              ((is_sum_or_avg(first) && unsharded(tensors[1])) ||
               (unsharded(first) && !first.is_written && is_sum_or_avg(tensors[1])));
     case Linearity::Quotient:
-      return is_sum_or_avg(first) &&
+      return is_sum_or_avg(first) && is_finite_factor(call, true) &&
              (tensors.size() == 1 || (tensors.size() == 2 && unsharded(tensors[1])));
   }
   return false;

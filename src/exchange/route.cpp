@@ -103,7 +103,8 @@ void RowRoute::name_rows(const std::string& op, const Tensor& slots, const Parti
 Tensor RowRoute::fetch(const Tensor& own, int64_t dim) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor sent = own.index_select(dim, served_rows_);
-  const Tensor slots = empty_rows(own, dim, sum_of(wanted_));
+  // Like what is sent: an inner level's pending sum was summed by the selection.
+  const Tensor slots = empty_rows(sent, dim, sum_of(wanted_));
   mesh_.comm().all_to_all_v(pieces_of(sent, dim, served_), pieces_of(slots, dim, wanted_));
   return slots.index_select(dim, slot_of_);
 }
@@ -115,7 +116,7 @@ RowRoute::Delivery RowRoute::deliver(const Tensor& values, int64_t dim) const {
       repeats_ == Repeats::Each
           ? whole.index_select(dim, order_)
           : empty_rows(whole, dim, sum_of(wanted_)).zero_().index_add_(dim, slot_of_, whole);
-  const Tensor delivered = empty_rows(whole, dim, sum_of(served_));
+  const Tensor delivered = empty_rows(slots, dim, sum_of(served_));
   mesh_.comm().all_to_all_v(pieces_of(slots, dim, wanted_), pieces_of(delivered, dim, served_));
   return {served_rows_, delivered};
 }

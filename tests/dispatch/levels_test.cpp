@@ -202,12 +202,28 @@ TEST(Levels, WhatIsMovedLiesAlikeAtEveryPlace) {
   const Tensor weight = d({5, 9});
   on_a_grid([&](const DeviceMesh& mesh) {
     const auto x = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)});
-    const auto y = x.cumsum(1);
-    expect_full((y + 0).sum(0), whole.cumsum(1).sum(0));
-    expect_full(ShardTensor(y).redistribute({Replicate(), Replicate()}), whole.cumsum(1));
+    const auto y = std::get<0>(x.cummax(1));
+    const auto want = std::get<0>(whole.cummax(1));
+    expect_full((y + 0).sum(0), want.sum(0));
+    expect_full(ShardTensor(y).redistribute({Replicate(), Replicate()}), want);
     const auto m = scatter_tensor(matrix, 0, mesh, {Shard(0), Shard(1)});
     const auto w = scatter_tensor(weight, 0, mesh, {Replicate(), Shard(1)});
     expect_full(at::matmul(m, w).sum(0), at::matmul(matrix, weight).sum(0));
+  });
+}
+
+/// Cut along one mesh dim, pending along the other: what travels is the sum, not a contribution.
+TEST(Levels, RowsOfPendingSumsTravelAsSums) {
+  const Tensor whole = d({7, 4});
+  const Tensor sums = whole.sum(1);
+  const Tensor list = torch::tensor({6, 6, 0}, at::kLong);
+  on_a_grid([&](const DeviceMesh& mesh) {
+    const auto y = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)}).sum(1);
+    expect_full(y.gather(0, list).exp(), sums.gather(0, list).exp());
+    expect_full(y.index_select(0, list).exp(), sums.index_select(0, list).exp());
+    expect_full(at::index(y, {list}).exp(), at::index(sums, {list}).exp());
+    expect_full(y.index_add(0, list, y.slice(0, 0, 3)).exp(),
+                sums.index_add(0, list, sums.slice(0, 0, 3)).exp());
   });
 }
 

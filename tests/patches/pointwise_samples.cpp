@@ -6,6 +6,8 @@
 #include <support/samples.h>
 #include <torch/torch.h>
 
+#include <limits>
+
 namespace shard::testing {
 namespace {
 
@@ -436,6 +438,40 @@ std::vector<Sample> rarer_cases() {
        forward},
   };
 }
+/// What only the sum may go through, not every contribution to it.
+std::vector<Sample> pending_cases() {
+  torch::manual_seed(45);
+  std::vector<Sample> cases;
+  const auto add = [&](const std::string& name, const std::function<at::Tensor(at::Tensor)>& f) {
+    cases.push_back({name,
+                     {sharded(torch::rand({7, 4}, at::kDouble) - 0.3, 0)},
+                     [f](const Tensors& t) { return f(t[0]); },
+                     {.gradients = false, .double_backward = false, .both_precisions = false}});
+  };
+  add("to_integers", [](const at::Tensor& x) { return (x * 3).sum(0).to(at::kLong); });
+  add("to_a_mask", [](const at::Tensor& x) { return x.sign().sum(0).to(at::kBool); });
+  add("to_half_of_large_contributions", [](const at::Tensor& x) {
+    const at::Tensor sign = at::arange(7, x.options()).remainder(2).mul(2).sub(1).unsqueeze(1);
+    return (x + 1000 * sign).sum(0).to(at::kHalf).to(at::kDouble);
+  });
+  add("of_small_integers_that_wrap", [](const at::Tensor& x) {
+    return (x.abs() * 100 + 50)
+        .to(at::kByte)
+        .sum(at::IntArrayRef{0}, false, at::kByte)
+        .to(at::kInt);
+  });
+  add("copied_into_integers", [](const at::Tensor& x) {
+    at::Tensor y = (x * 10).to(at::kLong).sum(0);
+    y.copy_((x * 3).sum(0));
+    return y;
+  });
+  add("divided_by_zero", [](const at::Tensor& x) { return x.sum(0) / 0.0; });
+  add("times_infinity",
+      [](const at::Tensor& x) { return x.sum(0) * std::numeric_limits<double>::infinity(); });
+  return cases;
+}
+SHARD_SAMPLES(PendingSums, pending_cases());
+
 SHARD_SAMPLES(RarerPointwise, rarer_cases());
 
 }  // namespace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running sums. Over a sharded dim every rank scans its own rows and adds what the ranks before it
+// have in all: one message of a row a rank, and the shard stays where it is.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <shard/patch.h>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using Dtype = std::optional<at::ScalarType>;
+
+/// What the ranks before this one have, of which `total` is this rank's part. Chosen by where(),
+/// since infinite totals times zero would be NaN.
+Tensor sum_before(const Tensor& total, const DeviceMesh& mesh) {
+  std::vector<int64_t> sizes(static_cast<size_t>(total.dim()) + 1, 1);
+  sizes[0] = mesh.size();
+  const Tensor is_mine = at::arange(mesh.size(), total.device()).eq(mesh.rank()).view(sizes);
+  const Tensor mine = at::where(is_mine, total.unsqueeze(0), at::zeros({}, total.dtype()));
+  return all_reduce(mine, mesh).narrow(0, 0, mesh.rank()).sum(at::IntArrayRef{0});
+}
+
+Tensor running_sum(const Tensor& x, int64_t dim, Dtype dtype) {
+  const int64_t along = at::maybe_wrap_dim(dim, x.dim());
+  const Tensor value = redistribute(x, dual_spec(spec_of(x)));
+  const auto& spec = spec_of(value);
+  const auto& mesh = mesh_of(value);
+  const Tensor local = to_local(value);
+  Tensor y = at::cumsum(local, along, dtype);
+  if (mesh.size() > 1 && spec->shard_dim() == along) {
+    y = y + sum_before(at::sum(local, {along}, true, dtype), mesh);
+  }
+  return from_local(y, mesh, spec);
+}
+
+Tensor& running_sum_in_place(Tensor& x, int64_t dim, Dtype dtype) {
+  check<SpecMismatch>(!dtype || *dtype == x.scalar_type(), "cumsum_", "got dtype ",
+                      dtype.value_or(at::kFloat), " for a tensor of ", x.scalar_type(),
+                      "; expected its own. Use cumsum().");
+  return x.copy_(running_sum(x, dim, x.scalar_type()));
+}
+
+}  // namespace
+
+SHARD_PATCH(scan) {
+  patch.function<at::_ops::cumsum>(running_sum).shards("any dim");
+  patch.function<at::_ops::cumsum_>(running_sum_in_place).shards("any dim");
+}
+
+}  // namespace shard
