@@ -82,10 +82,6 @@ bool is_sum_or_avg(const TensorArgument& argument) {
                                    argument.spec->placement().op() == ReduceOp::Avg);
 }
 
-bool unsharded(const TensorArgument& argument) {
-  return !argument.is_shard() && !argument.is_partial();
-}
-
 /// The number that an op takes (as a number, or as the tensor that C++ operators make of it).
 std::optional<at::Scalar> number_of(const OpCall& call) {
   if (call.tensors().size() == 1) {
@@ -99,13 +95,14 @@ std::optional<at::Scalar> number_of(const OpCall& call) {
   return std::nullopt;
 }
 
-/// Contributions of both signs times infinity would be infinities of both signs, whose sum is NaN:
-/// only a factor that is known to be finite goes to them. (Tensors are taken to be.)
-bool is_finite_factor(const OpCall& call, bool divides) {
+/// Contributions of both signs, or none, times infinity would be infinities of both signs, or NaN:
+/// only a factor that is known to be finite goes to them, so no tensor does.
+bool has_finite_factor(const OpCall& call, bool divides) {
   const auto number = number_of(call);
-  if (!number || number->isComplex()) return true;
-  const double value = number->toDouble();
-  return std::isfinite(value) && !(divides && value == 0);
+  if (!number) return false;
+  const auto value = number->toComplexDouble();
+  return std::isfinite(value.real()) && std::isfinite(value.imag()) &&
+         !(divides && value == c10::complex<double>(0));
 }
 
 /// Whether the op may run on the contributions of Partial inputs.
@@ -122,14 +119,10 @@ bool keeps_partial(const OpCall& call, Linearity linearity) {
         return is_sum_or_avg(argument) && argument.spec->placement() == first.spec->placement();
       });
     case Linearity::Product:
-      if (!is_finite_factor(call, false)) return false;
-      if (tensors.size() == 1) return is_sum_or_avg(first);
-      return tensors.size() == 2 &&
-             ((is_sum_or_avg(first) && unsharded(tensors[1])) ||
-              (unsharded(first) && !first.is_written && is_sum_or_avg(tensors[1])));
+      return has_finite_factor(call, false) &&
+             (is_sum_or_avg(first) || (!first.is_written && is_sum_or_avg(tensors.back())));
     case Linearity::Quotient:
-      return is_sum_or_avg(first) && is_finite_factor(call, true) &&
-             (tensors.size() == 1 || (tensors.size() == 2 && unsharded(tensors[1])));
+      return is_sum_or_avg(first) && has_finite_factor(call, true);
   }
   return false;
 }

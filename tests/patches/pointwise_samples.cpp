@@ -468,6 +468,11 @@ std::vector<Sample> pending_cases() {
   add("divided_by_zero", [](const at::Tensor& x) { return x.sum(0) / 0.0; });
   add("times_infinity",
       [](const at::Tensor& x) { return x.sum(0) * std::numeric_limits<double>::infinity(); });
+  add("divided_by_a_tensor_with_zeros",
+      [](const at::Tensor& x) { return x.sum(0) / at::arange(4, x.options()); });
+  add("times_a_tensor_of_infinities", [](const at::Tensor& x) {
+    return at::full({4}, std::numeric_limits<double>::infinity(), x.options()) * x.sum(0);
+  });
   return cases;
 }
 SHARD_SAMPLES(PendingSums, pending_cases());
