@@ -3,13 +3,16 @@
 // would stand in a sorted row: as far behind as all ranks' pieces of the row together say.
 #include <ATen/ops/_histogramdd_bin_edges.h>
 #include <ATen/ops/_histogramdd_from_bin_tensors.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/histogram.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/zeros.h>
 #include <shard/reduction_patch.h>
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -49,6 +52,34 @@ std::optional<Decision> histc(const OpCall& call) {
     if (range.low == range.high) range = range_of(local, mesh);
     if (range.low == range.high) range = {range.low - 1, range.high + 1};
     return std::vector<IValue>{at::histc(local, arguments[1].toInt(), range.low, range.high)};
+  };
+  return decision;
+}
+
+/// bincount(self, weights, minlength)
+std::optional<Decision> bincount(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  const bool has_weights = call.tensors().size() > 1;
+  const auto& first = has_weights && !input.is_shard() ? call.tensor(1) : input;
+  check<SpecMismatch>(!has_weights || call.tensor(1).sizes() == input.sizes(), call.name(),
+                      "got weights of ", call.tensors().back().sizes(), " for ", input.sizes(),
+                      " numbers; expected one each.");
+  Decision decision;
+  decision.inputs.assign(call.tensors().size(), first.is_shard() ? first.layout() : Layout());
+  decision.outputs.emplace_back(first.is_shard() ? Partial() : Replicate(), Partition());
+  if (!first.is_shard() || call.mesh().size() == 1 || input.tensor.numel() == 0) return decision;
+  decision.local = [name = call.name(), mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor numbers = arguments[0].toTensor();
+    const auto weights = arguments[1].toOptional<Tensor>();
+    const Range range = range_of(numbers, mesh);
+    check<SpecMismatch>(range.low >= 0, name, "got the number ", range.low,
+                        "; expected none below 0.");
+    const int64_t bins = std::max(arguments[2].toInt(), static_cast<int64_t>(range.high) + 1);
+    if (numbers.numel() > 0) return std::vector<IValue>{at::bincount(numbers, weights, bins)};
+    const auto type = !weights || !weights->defined()        ? at::kLong
+                      : weights->scalar_type() == at::kFloat ? at::kFloat
+                                                             : at::kDouble;
+    return std::vector<IValue>{at::zeros({bins}, numbers.options().dtype(type))};
   };
   return decision;
 }
@@ -231,6 +262,7 @@ std::optional<Decision> bucketize(const OpCall& call) {
 
 SHARD_PATCH(histograms) {
   patch.rule("aten::histc", histc).shards("any dim").needs_values();
+  patch.rule("aten::bincount", bincount).shards("any dim").needs_values();
   for (const char* op : {"aten::histogram.bin_ct", "aten::histogram.bins_tensor"}) {
     patch.rule(op, histogram).shards("any dim").needs_values();
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing by index along one dim or several, every other dim index by index. By one
 // index along the cut dim, the index is cut too and rows travel between their owners and those that
-// name them (RowRoute); in the other cases a shard along an indexed dim moves to another one first.
+// name them (RowRoute). By one mask over the cut dim, the mask is cut too and every rank picks from
+// its rows. In the other cases a shard along an indexed dim moves to another one first.
 #include <ATen/ops/where.h>
+#include <shard/counted.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 
@@ -11,28 +13,47 @@
 namespace shard {
 namespace {
 
-/// x[indices]: which dims of x are indexed, and where the other ones lie in the result.
+bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
+/// x[indices]: which dims of x are indexed, and where the other ones lie in the result. A mask
+/// stands for as many lists as it has dims.
 struct Indexing {
   std::vector<int64_t> dims;
   int64_t index_ndim = 0;  ///< of the indices, broadcast
   bool is_adjacent = true;
+  std::vector<at::Tensor> indices, masks;
 
   explicit Indexing(const OpCall& call) {
-    const auto indices = call.argument(1).toOptionalTensorList();
-    for (size_t i = 0; i < indices.size(); ++i) {
-      const std::optional<at::Tensor> index = indices.get(i);
-      if (!index || !index->defined()) continue;
-      check<UndeterminedShardingError>(
-          index->scalar_type() != at::kBool && index->scalar_type() != at::kByte, call.name(),
-          "got a mask of ", index->sizes(),
-          "; expected lists of indices: how many elements a mask picks is not known from sizes. "
-          "Use "
-          "where(), or multiply by the mask.");
-      dims.push_back(static_cast<int64_t>(i));
-      index_ndim = std::max(index_ndim, index->dim());
-      is_adjacent &= dims.back() == dims.front() + static_cast<int64_t>(dims.size()) - 1;
+    int64_t dim = 0;
+    for (const std::optional<at::Tensor>& index : call.argument(1).toOptionalTensorList().vec()) {
+      const bool is_given = index && index->defined();
+      if (is_given) add(call, *index, dim);
+      dim += is_given && is_mask(*index) ? index->dim() : 1;
     }
   }
+  void add(const OpCall& call, const at::Tensor& index, int64_t first) {
+    const int64_t covered = is_mask(index) ? index.dim() : 1;
+    if (is_mask(index)) check_mask(call, index, first);
+    for (int64_t dim = first; dim < first + covered; ++dim) {
+      dims.push_back(dim);
+      is_adjacent &= dim == dims.front() + static_cast<int64_t>(dims.size()) - 1;
+    }
+    index_ndim = std::max(index_ndim, is_mask(index) ? 1 : index.dim());
+    indices.push_back(index);
+    if (is_mask(index)) masks.push_back(index);
+  }
+  static void check_mask(const OpCall& call, const at::Tensor& mask, int64_t first) {
+    const auto sizes = call.tensor(0).sizes();
+    const auto begin = static_cast<size_t>(first);
+    const auto ndim = static_cast<size_t>(mask.dim());
+    check<SpecMismatch>(
+        ndim > 0 && begin + ndim <= sizes.size() && sizes.slice(begin, ndim) == mask.sizes(),
+        call.name(), "got a mask of ", mask.sizes(), " for the dims from ", first, " on of ", sizes,
+        "; expected one of their sizes.");
+  }
+  bool is_one_mask() const { return indices.size() == 1 && masks.size() == 1; }
   bool has(int64_t dim) const { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
   /// The dims of the indices stand where the indexed ones stood, or first when these are apart.
   int64_t result_dim(int64_t dim) const {
@@ -85,22 +106,51 @@ std::optional<RowIndexing> row_indexing(const OpCall& call, const Indexing& inde
   return RowIndexing{dim, rows, list.is_shard() ? list.layout() : evenly(0, list.sizes()[0])};
 }
 
-/// The one index, plain; negative ones count from the end of `size` rows.
-Tensor index_of(const IValue& indices, int64_t size) {
+Tensor the_index(const IValue& indices) {
   for (const std::optional<Tensor> index : indices.toOptionalTensorList()) {
-    if (!index || !index->defined()) continue;
-    const Tensor numbers = plain_numbers(*index).to(at::kLong);
-    return at::where(numbers < 0, numbers + size, numbers);
+    if (index && index->defined()) return *index;
   }
   TORCH_INTERNAL_ASSERT(false);
 }
 
-int64_t rows_of(const Partition& partition) {
-  return offset_of(partition, static_cast<int64_t>(partition.size()));
+/// The one list, plain; negative numbers count from the end of `size` rows.
+Tensor index_of(const IValue& indices, int64_t size) {
+  const Tensor numbers = plain_numbers(the_index(indices)).to(at::kLong);
+  return at::where(numbers < 0, numbers + size, numbers);
+}
+
+// ---- one mask, over the cut dim
+
+/// x[..., mask, ...] of which masked dims and the mask are cut alike, along the outermost of them.
+struct MaskIndexing {
+  int64_t dim;  ///< of the picked rows in the result: the first masked one
+  Layout rows, mask;
+};
+
+/// Nothing when no masked dim is cut: every rank then picks the same rows, and how many they are
+/// has not to be told.
+std::optional<MaskIndexing> mask_indexing(const OpCall& call, const Indexing& indexing) {
+  const auto& self = call.tensor(0);
+  const auto& mask = call.tensor(1);
+  if (!indexing.is_one_mask()) return std::nullopt;
+  if (self.is_shard() ? !indexing.has(self.shard_dim()) : !mask.is_shard()) return std::nullopt;
+  const int64_t first = indexing.dims.front();
+  const int64_t dim = outermost_dim(self.sizes(), first, indexing.dims.back() + 1);
+  Layout rows(Shard(dim),
+              even_partition(self.sizes()[static_cast<size_t>(dim)], call.mesh().size()));
+  if (mask.shard_dim() == dim - first) rows.partition = mask.spec->partition();
+  if (self.shard_dim() == dim) rows.partition = self.spec->partition();
+  return MaskIndexing{first, rows, rows.moved_to(dim - first)};
 }
 
 std::optional<Decision> index(const OpCall& call) {
   const Indexing indexing(call);
+  if (const auto masked = mask_indexing(call, indexing)) {
+    Decision decision;
+    decision.inputs = {masked->rows, masked->mask};
+    decision.outputs.push_back(counted_along(masked->dim));
+    return decision;
+  }
   const auto cut = row_indexing(call, indexing, /*is_written=*/false);
   if (!cut) return index_decision(call, indexing);
   Decision decision;
@@ -109,7 +159,7 @@ std::optional<Decision> index(const OpCall& call) {
   if (!cut->rows.is_shard() || call.mesh().size() == 1) return decision;
   decision.local = [cut = *cut, name = call.name(),
                     mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-    const Tensor list = index_of(arguments[1], rows_of(cut.rows.partition));
+    const Tensor list = index_of(arguments[1], total_of(cut.rows.partition));
     const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh);
     const Tensor rows = route.fetch(arguments[0].toTensor(), cut.dim);
     return std::vector<IValue>{rows.unflatten(cut.dim, list.sizes())};
@@ -140,32 +190,78 @@ Layout values_layout(const TensorArgument& values, const Layout& result, int64_t
   return is_cut ? result.moved_to(dim) : Layout();
 }
 
-/// self[mask] = one value, where the mask covers the first dims of self: every rank writes what it
-/// has. Nothing for other calls.
-std::optional<Decision> put_where(const OpCall& call) {
-  const auto indices = call.argument(1).toOptionalTensorList();
-  const auto& mask = call.tensor(1);
-  if (call.tensors().size() != 3 || mask.argument != 1 || !indices.get(0) ||
-      mask.tensor.scalar_type() != at::kBool || call.tensor(2).tensor.numel() != 1) {
-    return std::nullopt;
+/// Whether `values` broadcast with x[mask], but for how many rows are picked: along dim `picked` of
+/// the values, none when they are the same for all.
+bool fit_picked_rows(const TensorArgument& values, c10::IntArrayRef result, int64_t picked) {
+  if (values.tensor.numel() == 1) return true;
+  const auto shift = static_cast<int64_t>(result.size()) - values.ndim();
+  for (int64_t dim = 0; dim < values.ndim(); ++dim) {
+    const int64_t size = values.sizes()[static_cast<size_t>(dim)];
+    if (dim == picked || size == 1) continue;
+    if (shift + dim < 0 || size != result[static_cast<size_t>(shift + dim)]) return false;
   }
-  const auto& self = call.tensor(0);
-  const auto covered = static_cast<size_t>(mask.ndim());
-  TORCH_CHECK_INDEX(mask.ndim() <= self.ndim() && mask.sizes() == self.sizes().slice(0, covered),
-                    call.name(), ": the mask of ", mask.sizes(),
-                    " does not match the first dims of ", self.sizes());
-  const Layout layout = self.is_partial() ? Layout() : self.layout();
-  const bool cuts_mask = layout.is_shard() && layout.dim() < mask.ndim();
+  return shift >= 0;
+}
+
+/// index_put_ by one mask: every rank writes its rows, with as many of the values as it picks.
+Decision put_masked(const OpCall& call, const MaskIndexing& cut, const Indexing& indexing) {
+  const auto& values = call.tensors().back();
+  auto result = call.tensor(0).sizes().vec();
+  result.erase(result.begin() + indexing.dims.front() + 1,
+               result.begin() + indexing.dims.back() + 1);
+  const int64_t along = cut.dim - static_cast<int64_t>(result.size()) + values.ndim();
+  const bool has_rows = along >= 0 && values.sizes()[static_cast<size_t>(along)] != 1;
+  check<SpecMismatch>(fit_picked_rows(values, result, has_rows ? along : -1), call.name(),
+                      "got values of ", values.sizes(), " for the rows that a mask picks of ",
+                      call.tensor(0).sizes(), "; expected values that broadcast with them.");
+  Layout rows;
+  if (has_rows && values.is_shard()) {
+    rows = values.shard_dim() == along
+               ? values.layout()
+               : Layout(Shard(along), even_partition(values.sizes()[static_cast<size_t>(along)],
+                                                     call.mesh().size()));
+  }
   Decision decision;
-  decision.inputs = {layout, cuts_mask ? layout : Layout(), Layout()};
-  decision.outputs.push_back(layout);
+  decision.inputs = {cut.rows, cut.mask, rows};
+  decision.outputs.push_back(cut.rows);
+  if (!has_rows || call.mesh().size() == 1) return decision;
+  decision.local = [=, given = values.sizes()[static_cast<size_t>(along)], name = call.name(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const auto indices = arguments[1].toOptionalTensorList();
+    const Partition counts = count_rows(count_set(the_index(arguments[1])), mesh);
+    check<SpecMismatch>(total_of(counts) == given, name, "got ", given, " rows of values for ",
+                        total_of(counts), " rows that a mask picks; expected as many.");
+    Tensor written = arguments[0].toTensor();
+    written.index_put_(indices, take_rows(arguments[2].toTensor(), along, rows, counts, mesh),
+                       arguments[3].toBool());
+    return std::vector<IValue>{written};
+  };
+  return decision;
+}
+
+/// The same for a copy, which lies like x: a copy is made and written.
+Decision put_masked_copy(const OpCall& call) {
+  Decision decision;
+  for (const auto& tensor : call.tensors()) decision.inputs.push_back(tensor.layout());
+  const auto& self = call.tensor(0);
+  decision.outputs.push_back(self.is_partial() ? Layout() : self.layout());
+  const std::vector<IValue> whole{call.argument(0), call.argument(1), call.argument(2),
+                                  call.argument(3)};
+  decision.local = [whole, mesh = call.mesh()](c10::ArrayRef<IValue>) {
+    const Tensor x = promote(whole[0].toTensor(), mesh);
+    Tensor copy = redistribute(x, dual_spec(spec_of(x))).clone();
+    copy.index_put_(whole[1].toOptionalTensorList(), whole[2].toTensor(), whole[3].toBool());
+    return std::vector<IValue>{raw_local(copy)};
+  };
   return decision;
 }
 
 /// (self, indices, values, accumulate, ...): values broadcast with self[indices].
 std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
-  if (auto decision = put_where(call)) return decision;
   const Indexing indexing(call);
+  if (const auto masked = mask_indexing(call, indexing)) {
+    return is_in_place ? put_masked(call, *masked, indexing) : put_masked_copy(call);
+  }
   const auto cut = row_indexing(call, indexing, /*is_written=*/true);
   auto decision = cut ? Decision() : index_decision(call, indexing);
   if (cut) {
@@ -179,7 +275,7 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
   if (!cut || call.mesh().size() == 1) return decision;
   decision.local = [=, cut = *cut, name = call.name(),
                     mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-    const Tensor list = index_of(arguments[1], rows_of(cut.rows.partition));
+    const Tensor list = index_of(arguments[1], total_of(cut.rows.partition));
     const bool accumulates = arguments[3].toBool();
     const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh,
                          accumulates ? RowRoute::Repeats::Once : RowRoute::Repeats::Each);
@@ -241,12 +337,13 @@ std::optional<Decision> put(const OpCall& call) {
 }  // namespace
 
 SHARD_PATCH(indexing) {
-  const char* const note = "along the dim itself: one all-to-all to another dim";
+  const char* const note =
+      "along the dim itself: rows travel by one list, every rank picks its own by one mask, else one "
+      "all-to-all to another dim";
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
-  const char* const put_note = "masks take one value";
-  patch.rule("aten::index_put", index_put_copy).shards("any dim").notes(put_note);
+  patch.rule("aten::index_put", index_put_copy).shards("any dim").notes(note);
   for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
-    patch.rule(op, index_put_in_place).shards("any dim").notes(put_note);
+    patch.rule(op, index_put_in_place).shards("any dim").notes(note);
   }
   patch.rule("aten::take", take).shards("the index");
   for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <shard/comm_counter.h>
+#include <shard/counted.h>
 #include <shard/describe.h>
 #include <shard/error.h>
 #include <shard/memory_order.h>
@@ -368,11 +369,16 @@ void Execution::take_global_strides(ShardTensorImpl* impl, size_t index) const {
 
 Tensor Execution::wrap_result(const Tensor& local, size_t index) {
   const auto& outputs = decision_.outputs;
-  const auto& layout = outputs[std::min(index, outputs.size() - 1)];
-  if (layout.is_shard() && is_cut_along(local, layout.dim())) [[unlikely]] {
+  const auto& decided = outputs[std::min(index, outputs.size() - 1)];
+  if (decided.is_shard() && is_cut_along(local, decided.dim())) [[unlikely]] {
     is_copy_ |= info_.is_view;
-    return wrap_result(uncut(local, layout.dim()), index);
+    return wrap_result(uncut(local, decided.dim()), index);
   }
+  std::optional<Layout> counted;
+  if (decided.is_shard() && decided.partition.empty()) [[unlikely]] {  // NOTE [Counted results]
+    counted = Layout(decided.placement, count_rows(local.size(decided.dim()), mesh_));
+  }
+  const Layout& layout = counted ? *counted : decided;
   if (auto* inner = impl_of(local); inner && info_.is_view && inner->copied_at_version() >= 0) {
     is_copy_ = true;  // autograd follows the outermost level's versions: the mark belongs there
     inner->mark_copy(-1);

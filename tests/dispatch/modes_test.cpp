@@ -107,9 +107,9 @@ TEST(GatherFallback, CutsTheResultAgainAndWarnsOnce) {
 
 TEST(GatherFallback, IsRefusedToOpsThatWrite) {
   const FallbackScope gather(FallbackMode::Gather);
-  expect_same_error<MissingShardPatch>(2, "aten::masked_scatter_", [](const DeviceMesh& mesh) {
+  expect_same_error<MissingShardPatch>(2, "aten::rrelu_with_noise_", [](const DeviceMesh& mesh) {
     const auto x = scatter_tensor(torch::ones({6, 4}), 0, mesh, {Shard(0)}, {4, 2});
-    return [x] { x.masked_scatter_(x > 0, x); };
+    return [x]() mutable { at::rrelu_with_noise_(x, x); };
   });
 }
 

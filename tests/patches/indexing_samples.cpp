@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <shard/error.h>
+#include <shard/launch.h>
 #include <support/samples.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -81,6 +83,127 @@ Sample random_sample(Random& r) {
           check};
 }
 SHARD_RANDOM_SAMPLES(RandomIndexing, random_sample);
+
+at::Tensor bits(std::vector<int64_t> sizes) { return torch::rand(sizes) > 0.4; }
+
+std::vector<Sample> masks() {
+  torch::manual_seed(97);
+  const auto d = [](std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); };
+  const auto by_mask = [](const Tensors& t) { return at::index(t[0], {t[1]}).square(); };
+  const auto by_second = [](const Tensors& t) {
+    return at::index(t[0], {at::Tensor(), t[1]}).square();
+  };
+  const auto put = [](const Tensors& t) { return at::index_put(t[0], {t[1]}, t[2]).square(); };
+  const Check moves{.traffic = 3};
+  const Check all_of_it{.traffic = 16};
+  const auto first_of_each_row = torch::tensor({1, 0, 0, 0}, at::kBool).expand({9, 4});
+  return {
+      {"by_a_mask", {sharded(d({9, 4}), 0), constant(bits({9, 4}), 0)}, by_mask},
+      {"by_its_own_values",
+       {sharded(d({9, 4}), 0)},
+       [](const Tensors& t) { return at::index(t[0], {t[0] > 0}).square(); }},
+      {"rows_by_a_mask", {sharded(d({9, 4}), 0), constant(bits({9}), 0)}, by_mask},
+      {"rows_by_a_whole_mask", {sharded(d({9, 4}), 0), constant(bits({9}))}, by_mask, moves},
+      {"rows_of_a_whole_tensor", {weight(d({9, 4})), constant(bits({9}), 0)}, by_mask, moves},
+      {"rows_by_a_mask_along_another_dim",
+       {sharded(d({9, 4}), 1), constant(bits({9}))},
+       by_mask,
+       moves},
+      {"columns_by_a_mask", {sharded(d({3, 8, 2}), 1), constant(bits({8}), 0)}, by_second},
+      {"columns_by_a_mask_of_two_dims",
+       {sharded(d({3, 8, 4, 2}), 2), constant(bits({8, 4}), 1)},
+       by_second,
+       moves},
+      {"columns_by_a_whole_mask", {sharded(d({8, 3, 2}), 0), constant(bits({3, 2}))}, by_second},
+      {"by_a_mask_of_another_cut_dim",
+       {sharded(d({9, 4, 3}), 2), constant(bits({9, 4, 3}), 2)},
+       by_mask,
+       moves},
+      {"by_a_mask_of_bytes",
+       {sharded(d({9, 4}), 0), constant(bits({9, 4}).to(at::kByte), 0)},
+       by_mask},
+      {"by_a_mask_and_a_list",
+       {sharded(d({9, 3, 4}), 2), constant(torch::tensor({1, 0, 1, 0, 0, 1, 0, 0, 0}, at::kBool))},
+       [](const Tensors& t) {
+         return at::index(t[0], {t[1], torch::tensor({2, 0, 1}, at::kLong)}).square();
+       },
+       moves},
+      {"by_two_masks_of_which_one_is_over_the_cut_dim",
+       {sharded(d({9, 3, 4}), 0),
+        constant(torch::tensor({1, 0, 1, 0, 0, 0, 0, 0, 0}, at::kBool), 0),
+        constant(torch::tensor({1, 0, 1}, at::kBool))},
+       [](const Tensors& t) {
+         return at::index(t[0], {t[1], t[2]}).square();
+       },
+       all_of_it},
+      {"a_number_by_a_mask",
+       {sharded(d({9, 4}), 0), constant(bits({9, 4}), 0), weight(d({}))},
+       put},
+      {"values_by_a_mask",
+       {sharded(d({9, 4}), 0), weight(d({9}))},
+       [=](const Tensors& t) { return at::index_put(t[0], {first_of_each_row}, t[1]).square(); }},
+      {"cut_values_by_a_mask",
+       {sharded(d({9, 4}), 0), sharded(d({9}), 0)},
+       [=](const Tensors& t) { return at::index_put(t[0], {first_of_each_row}, t[1]).square(); }},
+      {"values_by_a_mask_of_another_cut_dim",
+       {sharded(d({9, 4}), 1), sharded(d({9}), 0)},
+       [=](const Tensors& t) { return at::index_put(t[0], {first_of_each_row}, t[1]).square(); },
+       all_of_it},
+      {"values_that_it_has_by_a_mask",
+       {sharded(d({9, 4}), 0), constant(bits({9}), 0)},
+       [](const Tensors& t) {
+         return at::index_put(t[0], {t[1]}, at::index(t[0], {t[1]}).exp()).square();
+       }},
+      {"rows_into_a_mask", {sharded(d({9, 4}), 0), constant(bits({9}), 0), weight(d({4}))}, put},
+      {"values_for_columns_cut_otherwise",
+       {sharded(d({3, 8}), 1), sharded(d({3, 4}), 0)},
+       [](const Tensors& t) {
+         const auto mask = torch::tensor({1, 0, 0, 1, 0, 0, 1, 1}, at::kBool);
+         return at::index_put(t[0], {at::Tensor(), mask}, t[1]).square();
+       },
+       all_of_it},
+      {"added_by_a_mask",
+       {sharded(d({9, 4}), 0), constant(bits({9}), 0), weight(d({4}))},
+       [](const Tensors& t) {
+         return at::index_put(t[0], {t[1]}, t[2], /*accumulate=*/true).square();
+       }},
+      {"put_in_place_by_a_mask",
+       {sharded(d({9, 4}), 0), weight(d({9}))},
+       [=](const Tensors& t) {
+         at::Tensor x = t[0] * 1;
+         x.index_put_({first_of_each_row}, t[1]);
+         return x.square();
+       }},
+      {"put_in_place_by_its_own_values",
+       {sharded(d({9, 4}), 1)},
+       [](const Tensors& t) {
+         at::Tensor x = t[0] * 1;
+         x.index_put_({x.detach() > 0}, torch::zeros({}, at::kDouble));
+         return x.square() + x;
+       },
+       all_of_it},
+      {"put_by_a_mask_over_all_but_the_cut_dim",
+       {sharded(d({3, 8}), 1), sharded(d({2, 8}), 1)},
+       [](const Tensors& t) {
+         const auto mask = torch::tensor({1, 0, 1}, at::kBool);
+         return at::index_put(t[0], {mask}, t[1]).square();
+       }},
+  };
+}
+SHARD_SAMPLES(MaskIndexing,
+              with_whole(masks(), "LibTorch's gradient makes plain zeros of the values' size",
+                         {"values_that_it_has_by_a_mask",
+                          "put_by_a_mask_over_all_but_the_cut_dim"}));
+
+TEST(MaskIndexingErrors, AreTheSameOnAllRanks) {
+  run_ranks(3, [](World& world) {
+    at::Tensor x = shard::zeros({9, 2}, world.mesh(), {Shard(0)});
+    const at::Tensor mask = x.select(1, 0) == 0;
+    EXPECT_THROW(at::index(x, {torch::ones({8}, at::kBool)}), SpecMismatch);
+    EXPECT_THROW(x.index_put_({mask}, torch::ones({2, 2})), SpecMismatch);  // 9 rows are picked
+    EXPECT_THROW(x.index_put_({mask}, torch::ones({9, 3})), SpecMismatch);
+  });
+}
 
 std::vector<Sample> flat_cases() {
   torch::manual_seed(96);

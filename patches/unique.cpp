@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Distinct values, and distinct slices along a dim. Every rank finds its own ones; they are sorted
+// over the ranks by samples: each rank gets the ones between two common values, finds the distinct
+// ones among them and answers where in the result each of them stands. So a rank holds its share of
+// the distinct values (and sends its own once), but what is equal to one value meets on one rank.
+//
+// Consecutive ones: a rank's first run may continue the last one of a rank before.
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/take.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/unique_dim.h>
+#include <ATen/ops/zeros.h>
+#include <shard/counted.h>
+#include <shard/reduction_patch.h>
+#include <shard/route.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+namespace shard {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+/// Distinct rows in ascending order: which of them every row is, and how often each occurs.
+struct Distinct {
+  Tensor values, inverse, counts;
+};
+
+Distinct distinct(const Tensor& rows) {
+  Distinct result;
+  std::tie(result.values, result.inverse, result.counts) =
+      rows.dim() == 1 ? at::_unique2(rows, true, true, true)
+                      : at::unique_dim(rows, 0, true, true, true);
+  return result;
+}
+
+std::vector<Tensor> pieces_of(const Tensor& rows, const Partition& counts) {
+  std::vector<Tensor> pieces;
+  int64_t begin = 0;
+  for (const int64_t count : counts) {
+    pieces.push_back(rows.narrow(0, begin, count));
+    begin += count;
+  }
+  return pieces;
+}
+
+Tensor empty_rows(const Tensor& like, int64_t rows) {
+  auto sizes = like.sizes().vec();
+  sizes[0] = rows;
+  return at::empty(sizes, like.options());
+}
+
+/// Rows brought to other ranks, and as many answers brought back.
+class Letters {
+ public:
+  /// This rank has `sent[r]` rows for rank r. Collective.
+  Letters(Partition sent, const DeviceMesh& mesh)
+      : mesh_(mesh), sent_(std::move(sent)), received_(sent_.size()) {
+    const auto options = at::TensorOptions(at::kLong).device(mesh.device());
+    const Tensor all = gathered_over_ranks(at::tensor(sent_, options), mesh).cpu();
+    for (size_t peer = 0; peer < received_.size(); ++peer) {
+      received_[peer] = all[static_cast<int64_t>(peer)][mesh.rank()].item<int64_t>();
+    }
+  }
+  Tensor bring(const Tensor& rows) const { return move(rows, sent_, received_); }
+  Tensor answer(const Tensor& rows) const { return move(rows, received_, sent_); }
+
+ private:
+  Tensor move(const Tensor& rows, const Partition& from, const Partition& to) const {
+    const Tensor moved = empty_rows(rows, total_of(to));
+    mesh_.comm().all_to_all_v(pieces_of(rows.contiguous(), from), pieces_of(moved, to));
+    return moved;
+  }
+  DeviceMesh mesh_;
+  Partition sent_, received_;
+};
+
+/// A few rows for every one of `ranks`, evenly spaced; of few rows a part only, so that those of
+/// all ranks together are fewer than one rank's share.
+Tensor samples_of(const Tensor& rows, int64_t ranks) {
+  const int64_t n = rows.size(0);
+  const int64_t most = std::min(4 * ranks, (n + ranks - 1) / ranks);
+  const Tensor places = at::arange(most, rows.options().dtype(at::kLong));
+  return rows.index_select(0, places.mul(n).floor_divide(most));
+}
+
+/// Rows between which the ranks share all values, the same on every rank, ascending: one fewer than
+/// ranks, or none at all.
+Tensor common_splitters(const Tensor& own, const DeviceMesh& mesh) {
+  const Tensor samples = samples_of(own, mesh.size());
+  const Partition counts = count_rows(samples.size(0), mesh);
+  auto sizes = samples.sizes().vec();
+  sizes[0] = total_of(counts);
+  const Tensor all = at::empty(sizes, samples.options());
+  mesh.comm().all_gather_v(samples.contiguous(), pieces_of(all, counts));
+  const Tensor values = distinct(all).values;
+  if (values.size(0) == 0) return values;
+  const Tensor places = at::arange(1, mesh.size(), values.options().dtype(at::kLong));
+  return values.index_select(0, places.mul(values.size(0)).floor_divide(mesh.size()));
+}
+
+/// The rank that every one of these ascending rows goes to. Numbers stand for rows, so that any
+/// type and any number of columns compare.
+Tensor owners_of(const Tensor& rows, const Tensor& splitters) {
+  const Tensor numbers = distinct(at::cat({splitters, rows})).inverse;
+  const Tensor bounds = std::get<0>(numbers.narrow(0, 0, splitters.size(0)).sort());
+  const Tensor own = numbers.narrow(0, splitters.size(0), rows.size(0));
+  const Tensor owners = at::searchsorted(bounds, own.contiguous(), /*out_int32=*/false, true);
+  return owners.size(0) == 0 ? owners : std::get<0>(owners.cummax(0));  // of NaNs no order is known
+}
+
+/// This rank's share of the distinct rows of all ranks, and for each of its own ones which of all
+/// it is (Distinct::inverse).
+Distinct over_ranks(const Distinct& own, const DeviceMesh& mesh) {
+  const Tensor owners = owners_of(own.values, common_splitters(own.values, mesh));
+  const Tensor sent = at::bincount(owners, {}, mesh.size()).cpu();
+  const auto* first = sent.const_data_ptr<int64_t>();
+  const Letters letters({first, first + mesh.size()}, mesh);
+  const Distinct share = distinct(letters.bring(own.values));
+  const int64_t n = share.values.size(0);
+  const int64_t before = offset_of(count_rows(n, mesh), mesh.rank());
+  const Tensor counts =
+      at::zeros({n}, own.counts.options()).index_add_(0, share.inverse, letters.bring(own.counts));
+  return {share.values, letters.answer(share.inverse + before), counts};
+}
+
+Distinct plain(const Distinct& own) {
+  return {plain_numbers(own.values), own.inverse, plain_numbers(own.counts)};
+}
+
+/// What was not asked for is empty, as LibTorch has it.
+Tensor if_asked(bool is_asked, const Tensor& result) {
+  return is_asked ? result : at::empty({0}, innermost(result).options());
+}
+
+/// Of values, inverse and counts, of which the last two may not have been asked for.
+struct Asked {
+  bool inverse = false, counts = false;
+};
+
+Decision three_results(const Layout& input, int64_t values_dim, const Layout& inverse,
+                       const Asked& asked) {
+  Decision decision;
+  decision.inputs.push_back(input);
+  decision.outputs = {counted_along(values_dim), asked.inverse ? inverse : Layout(),
+                      asked.counts ? counted_along(0) : Layout()};
+  return decision;
+}
+
+/// The op on whole tensors: of nothing.
+Decision of_replicated() {
+  Decision decision;
+  decision.inputs.emplace_back();
+  decision.outputs.emplace_back();
+  return decision;
+}
+
+/// _unique2(self, sorted, return_inverse, return_counts), _unique without counts
+std::optional<Decision> unique(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  if (!input.is_shard()) return of_replicated();
+  const bool has_counts = call.size() > 3;
+  const Asked asked{call.argument(2).toBool(), has_counts && call.argument(3).toBool()};
+  auto decision = three_results(input.layout(), 0, input.layout(), asked);
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [=, mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    Distinct own;
+    std::tie(own.values, own.inverse, own.counts) =
+        at::_unique2(arguments[0].toTensor(), true, asked.inverse, true);
+    own = plain(own);
+    const Distinct share = over_ranks(own, mesh);
+    const Tensor inverse = asked.inverse ? at::take(share.inverse, own.inverse) : own.inverse;
+    std::vector<IValue> results{share.values, inverse};
+    if (has_counts) results.emplace_back(if_asked(asked.counts, share.counts));
+    return results;
+  };
+  return decision;
+}
+
+/// Cut along `dim`, in the tensor's own pieces if it has such.
+Layout cut_along(const TensorArgument& tensor, int64_t dim, const DeviceMesh& mesh) {
+  if (tensor.shard_dim() == dim) return tensor.layout();
+  return {Shard(dim), even_partition(tensor.sizes()[static_cast<size_t>(dim)], mesh.size())};
+}
+
+/// Slices along `dim` as rows, and back.
+Tensor as_rows(const Tensor& slices, int64_t dim) {
+  if (slices.dim() == 1) return slices;
+  return slices.movedim(dim, 0).flatten(1).contiguous();
+}
+Tensor as_slices(const Tensor& rows, c10::IntArrayRef sizes, int64_t dim) {
+  auto moved = sizes.vec();
+  moved.erase(moved.begin() + dim);
+  moved.insert(moved.begin(), rows.size(0));
+  return rows.view(moved).movedim(0, dim).contiguous();
+}
+
+/// unique_dim(self, dim, sorted, return_inverse, return_counts)
+std::optional<Decision> unique_dim(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  if (!input.is_shard() || input.tensor.numel() == 0) return of_replicated();
+  const int64_t dim = call.dim(1, input.ndim());
+  const Asked asked{call.argument(3).toBool(), call.argument(4).toBool()};
+  const Layout cut = cut_along(input, dim, call.mesh());
+  auto decision = three_results(cut, dim, cut.moved_to(0), asked);
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [=, mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor slices = plain_numbers(arguments[0].toTensor());
+    const Distinct own = distinct(as_rows(slices, dim));
+    const Distinct share = over_ranks(own, mesh);
+    return std::vector<IValue>{as_slices(share.values, slices.sizes(), dim),
+                               if_asked(asked.inverse, at::take(share.inverse, own.inverse)),
+                               if_asked(asked.counts, share.counts)};
+  };
+  return decision;
+}
+
+// ---- consecutive ones
+
+/// How the runs of all ranks meet.
+struct Runs {
+  std::vector<int64_t> own;     ///< how many every rank has
+  std::vector<int64_t> first;   ///< how long the first one is
+  std::vector<bool> continues;  ///< whether it goes on from a rank before
+};
+
+Runs runs_of_ranks(const Distinct& own, const DeviceMesh& mesh) {
+  const int64_t n = own.values.size(0);
+  auto sizes = own.values.sizes().vec();
+  sizes[0] = 2;
+  const Tensor ends = n == 0 ? at::zeros(sizes, own.values.options())
+                             : at::stack({own.values.select(0, 0), own.values.select(0, n - 1)});
+  const Tensor numbers =
+      at::tensor({n, n == 0 ? 0 : own.counts[0].item<int64_t>()}, own.counts.options());
+  const Tensor all_ends = gathered_over_ranks(ends, mesh);
+  const Tensor all_numbers = gathered_over_ranks(numbers, mesh).cpu();
+  Runs runs;
+  int64_t before = -1;
+  for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+    runs.own.push_back(all_numbers[rank][0].item<int64_t>());
+    runs.first.push_back(all_numbers[rank][1].item<int64_t>());
+    const bool meets = runs.own.back() > 0 && before >= 0;
+    runs.continues.push_back(meets && all_ends[rank][0].eq(all_ends[before][1]).all().item<bool>());
+    if (runs.own.back() > 0) before = rank;
+  }
+  return runs;
+}
+
+/// What the ranks after `rank` have of its last run.
+int64_t continued_after(const Runs& runs, size_t rank) {
+  int64_t count = 0;
+  for (size_t next = rank + 1; next < runs.own.size(); ++next) {
+    if (runs.own[next] == 0) continue;
+    if (!runs.continues[next]) break;
+    count += runs.first[next];
+    if (runs.own[next] > 1) break;
+  }
+  return count;
+}
+
+/// The runs that begin on this rank, as long as they are over all ranks, and for every element
+/// (Distinct::inverse) which run it is in.
+Distinct joined_over_ranks(const Distinct& own, const DeviceMesh& mesh) {
+  const Runs runs = runs_of_ranks(own, mesh);
+  const auto rank = static_cast<size_t>(mesh.rank());
+  int64_t before = 0;
+  for (size_t r = 0; r < rank; ++r) before += runs.own[r] - (runs.continues[r] ? 1 : 0);
+  const int64_t skipped = runs.continues[rank] ? 1 : 0;
+  const int64_t n = runs.own[rank] - skipped;
+  const Tensor counts = own.counts.narrow(0, skipped, n).clone();
+  if (n > 0) counts.select(0, n - 1).add_(continued_after(runs, rank));
+  return {own.values.narrow(0, skipped, n), own.inverse + (before - skipped), counts};
+}
+
+Decision consecutive_elements(const OpCall& call, const Asked& asked) {
+  const Layout cut = outermost_cut(call.tensor(0), call.mesh());
+  auto decision = three_results(cut, 0, cut, asked);
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [=, mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    Distinct own;
+    std::tie(own.values, own.inverse, own.counts) =
+        at::unique_consecutive(arguments[0].toTensor(), true, true);
+    own = plain(own);
+    own.inverse = plain_numbers(own.inverse);  // inner levels may be cut otherwise on other ranks
+    const Distinct joined = joined_over_ranks(own, mesh);
+    return std::vector<IValue>{joined.values, if_asked(asked.inverse, joined.inverse),
+                               if_asked(asked.counts, joined.counts)};
+  };
+  return decision;
+}
+
+Decision consecutive_slices(const OpCall& call, int64_t dim, const Asked& asked) {
+  const Layout cut = cut_along(call.tensor(0), dim, call.mesh());
+  auto decision = three_results(cut, dim, cut.moved_to(0), asked);
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [=, mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor slices = plain_numbers(arguments[0].toTensor());
+    Distinct own;
+    std::tie(own.values, own.inverse, own.counts) =
+        at::unique_consecutive(as_rows(slices, dim), true, true, 0);
+    const Distinct joined = joined_over_ranks(own, mesh);
+    return std::vector<IValue>{as_slices(joined.values, slices.sizes(), dim),
+                               if_asked(asked.inverse, joined.inverse),
+                               if_asked(asked.counts, joined.counts)};
+  };
+  return decision;
+}
+
+/// unique_consecutive(self, return_inverse, return_counts, dim)
+std::optional<Decision> unique_consecutive(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  if (!input.is_shard() || input.tensor.numel() == 0) return of_replicated();
+  const Asked asked{call.argument(1).toBool(), call.argument(2).toBool()};
+  if (call.argument(3).isNone()) return consecutive_elements(call, asked);
+  return consecutive_slices(call, call.dim(3, input.ndim()), asked);
+}
+
+/// unique_dim_consecutive(self, dim, return_inverse, return_counts)
+std::optional<Decision> unique_dim_consecutive(const OpCall& call) {
+  const auto& input = call.tensor(0);
+  if (!input.is_shard() || input.tensor.numel() == 0) return of_replicated();
+  return consecutive_slices(call, call.dim(1, input.ndim()),
+                            {call.argument(2).toBool(), call.argument(3).toBool()});
+}
+
+}  // namespace
+
+SHARD_PATCH(unique) {
+  const char* const sorts = "the distinct values are sorted over the ranks";
+  const char* const joins = "runs are joined with those of the next rank";
+  for (const char* op : {"aten::_unique", "aten::_unique2"}) {
+    patch.rule(op, unique).shards("any dim").notes(sorts).needs_values();
+  }
+  patch.rule("aten::unique_dim", unique_dim).shards("any dim").notes(sorts).needs_values();
+  patch.rule("aten::unique_consecutive", unique_consecutive)
+      .shards("any dim")
+      .notes(joins)
+      .needs_values();
+  patch.rule("aten::unique_dim_consecutive", unique_dim_consecutive)
+      .shards("any dim")
+      .notes(joins)
+      .needs_values();
+}
+
+}  // namespace shard
