@@ -4,7 +4,9 @@
 // travel, so that they are equal everywhere. With running statistics it is elementwise.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/var_mean.h>
 #include <shard/exchange.h>
 #include <shard/normalization_patch.h>
 
@@ -196,9 +198,68 @@ Tensor batch_norm(const Tensor& input, const OptionalTensor& weight, const Optio
   return normalize(x, arguments);
 }
 
+// ---- the ops below batch_norm, which also return mean and 1 / deviation of every channel
+
+using Normalized = std::tuple<Tensor, Tensor, Tensor>;
+
+/// Empty where running statistics are used.
+Normalized with_statistics(const Tensor& y, const Tensor& input, const OptionalTensor& weight,
+                           bool uses_batch, double eps) {
+  const at::NoGradGuard guard;
+  const auto& mesh = mesh_of(y);
+  const bool is_low = at::isReducedFloatingType(input.scalar_type());
+  const Tensor x = promote(is_low ? input.to(at::kFloat) : input, mesh).detach();
+  const bool has_float_weight = weight && weight->scalar_type() == at::kFloat;
+  const auto dtype = is_low && !has_float_weight ? input.scalar_type() : x.scalar_type();
+  if (!uses_batch) {
+    const auto none = [&] { return at::empty({0}, innermost(x).options().dtype(dtype)); };
+    return {y, promote(none(), mesh), promote(none(), mesh)};
+  }
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (dim != 1) dims.push_back(dim);
+  }
+  const auto [variance, mean] = at::var_mean(x, dims, 0, /*keepdim=*/false);
+  const auto reduced = [](const Tensor& t) { return redistribute(t, dual_spec(spec_of(t))); };
+  Tensor inverse = (reduced(variance) + eps).rsqrt();
+  if (eps == 0) inverse = inverse.masked_fill(inverse.isinf(), 0);  // of constant channels
+  return {y, reduced(mean).to(dtype), inverse.to(dtype)};
+}
+
+Normalized native_batch_norm(const Tensor& input, const OptionalTensor& weight,
+                             const OptionalTensor& bias, const OptionalTensor& running_mean,
+                             const OptionalTensor& running_var, bool training, double momentum,
+                             double eps) {
+  check<SpecMismatch>(training || running_mean, "native_batch_norm",
+                      "got neither training nor running statistics; expected one of them.");
+  const Tensor y = shard::batch_norm(input, weight, bias, running_mean, running_var, training,
+                                     momentum, eps, false);
+  return with_statistics(y, input, weight, training, eps);
+}
+
+Normalized native_batch_norm_legit(const Tensor& input, const OptionalTensor& weight,
+                                   const OptionalTensor& bias, Tensor& running_mean,
+                                   Tensor& running_var, bool training, double momentum,
+                                   double eps) {
+  return shard::native_batch_norm(input, weight, bias, running_mean, running_var, training,
+                                  momentum, eps);
+}
+
+Normalized native_batch_norm_of_batch(const Tensor& input, const OptionalTensor& weight,
+                                      const OptionalTensor& bias, bool training, double momentum,
+                                      double eps) {
+  return shard::native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
+}
+
 }  // namespace
 
 SHARD_PATCH(batch_norm) {
+  for (auto listing :
+       {patch.function<at::_ops::native_batch_norm>(native_batch_norm),
+        patch.function<at::_ops::_native_batch_norm_legit>(native_batch_norm_legit),
+        patch.function<at::_ops::_native_batch_norm_legit_no_stats>(native_batch_norm_of_batch)}) {
+    listing.shards("batch", "channels", "spatial");
+  }
   patch.function<at::_ops::batch_norm>(batch_norm)
       .shards("batch", "channels", "spatial")
       .notes("instance_norm with running statistics decomposes into this");

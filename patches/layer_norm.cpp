@@ -2,6 +2,7 @@
 // Layer normalization. Local unless a normalized dim is sharded; then the statistics are merged
 // over the ranks.
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/var_mean.h>
 #include <shard/normalization_patch.h>
 
 namespace shard {
@@ -67,8 +68,31 @@ Tensor layer_norm(const Tensor& input, c10::IntArrayRef normalized_shape,
       mesh, spec);
 }
 
+Tensor whole_sums(const Tensor& t) { return redistribute(t, dual_spec(spec_of(t))); }
+
+/// The op below layer_norm, which also returns mean and 1 / deviation of every sample.
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm(const Tensor& input,
+                                                     c10::IntArrayRef normalized_shape,
+                                                     const OptionalTensor& weight,
+                                                     const OptionalTensor& bias, double eps) {
+  const Tensor y = shard::layer_norm(input, normalized_shape, weight, bias, eps, false);
+  const at::NoGradGuard guard;
+  const bool is_low = at::isReducedFloatingType(input.scalar_type());
+  const Tensor x = promote(is_low ? input.to(at::kFloat) : input, mesh_of(y)).detach();
+  std::vector<int64_t> dims;
+  for (auto dim = x.dim() - static_cast<int64_t>(normalized_shape.size()); dim < x.dim(); ++dim)
+    dims.push_back(dim);
+  const auto [variance, mean] = at::var_mean(x, dims, 0, /*keepdim=*/true);
+  const bool has_float_weight = weight && weight->scalar_type() == at::kFloat;
+  const auto dtype = is_low && !has_float_weight ? input.scalar_type() : x.scalar_type();
+  return {y, whole_sums(mean).to(dtype), (whole_sums(variance) + eps).rsqrt().to(dtype)};
+}
+
 }  // namespace
 
-SHARD_PATCH(layer_norm) { patch.function<at::_ops::layer_norm>(layer_norm).shards("any dim"); }
+SHARD_PATCH(layer_norm) {
+  patch.function<at::_ops::layer_norm>(layer_norm).shards("any dim");
+  patch.function<at::_ops::native_layer_norm>(native_layer_norm).shards("any dim");
+}
 
 }  // namespace shard

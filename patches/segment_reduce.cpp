@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of consecutive rows: segment s is the next lengths[s] rows. Where the rows are cut, a
 // segment may lie on several ranks: every row is numbered by its segment and goes, reduced with its
-// neighbours, to the rank that owns the segment's result (patches/row_indexing.cpp).
+// neighbours, to the rank that owns the segment's result (patches/row_indexing.cpp). Along a later
+// dim, with lengths of its own for every index of the dims before, a cut moves to another dim.
+#include <ATen/WrapDimUtils.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/diff.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/segment_reduce.h>
+#include <shard/bottom.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 #include <shard/window_patch.h>
@@ -85,29 +88,59 @@ Tensor reduce_cut_rows(const ShardedInput& data, std::string_view reduce, const 
   return reduction.name == "mean" ? mean_of(sums, ends, initial.has_value()) : sums;
 }
 
+/// Every rank has whole segments: of some of the batch dims before `axis`, or of the dims after it.
+Tensor reduce_whole_rows(const ShardedInput& data, std::string_view reduce, const Tensor& ends,
+                         int64_t axis, bool unsafe, const std::optional<at::Scalar>& initial) {
+  auto starts = ends.sizes().vec();
+  starts.back() = 1;
+  Tensor lengths = at::diff(ends, 1, -1, ends.new_zeros(starts));
+  if (data.dim >= 0 && data.dim < axis) {
+    const int64_t rank = data.mesh.rank();
+    lengths = lengths.narrow(data.dim, data.spec->offset(rank), data.spec->local_size(rank));
+  }
+  const Tensor rows = to_local(data.tensor);
+  Tensor y;
+  if (lengths.numel() == 0 && rows.numel() == 0) {  // LibTorch looks for the smallest length
+    auto sizes = rows.sizes().vec();
+    sizes[static_cast<size_t>(axis)] = lengths.size(-1);
+    y = rows.sum(axis, /*keepdim=*/true).expand(sizes).contiguous();
+  } else {
+    y = at::segment_reduce(rows, reduce, lengths.contiguous(), std::nullopt, std::nullopt, axis,
+                           unsafe, initial);
+  }
+  return from_window(y, data, data.dim == axis ? Partition{y.size(axis)} : data.spec->partition());
+}
+
 Tensor segment_reduce(const Tensor& data, std::string_view reduce,
                       const std::optional<Tensor>& lengths, const std::optional<Tensor>& indices,
                       const std::optional<Tensor>& offsets, int64_t axis, bool unsafe,
                       const std::optional<at::Scalar>& initial) {
   const auto& mesh = mesh_of(is_shard_tensor(data) ? data : lengths ? *lengths : *offsets);
-  auto input = sharded_input(promote(data, mesh));
-  const bool is_by_rows =
-      axis == 0 && (lengths ? lengths->dim() == 1 : offsets && offsets->dim() == 1);
-  if (!is_by_rows || indices) {
-    refuse_op(kOp, c10::str("axis ", axis), "lengths or offsets of one dim, along dim 0");
-  }
+  if (indices) refuse_op(kOp, "indices", "lengths or offsets");
+  const int64_t dim = at::maybe_wrap_dim(axis, data.dim());
+  check<SpecMismatch>(
+      (lengths ? lengths : offsets) && (lengths ? lengths : offsets)->dim() == dim + 1, kOp,
+      "got data of ", data.sizes(), " along dim ", dim, "; expected lengths or offsets of ",
+      dim + 1, " dims, one row for every index of the dims before. Correct them.");
+  const auto leading = static_cast<size_t>(dim);
+  check<SpecMismatch>(
+      (lengths ? lengths : offsets)->sizes().slice(0, leading) == data.sizes().slice(0, leading),
+      kOp, "got lengths or offsets of ", (lengths ? lengths : offsets)->sizes(), " for data of ",
+      data.sizes(), "; expected the same sizes before dim ", dim, ". Correct them.");
   const Tensor ends = segment_ends(lengths, offsets);
-  if (input.dim == 0 && mesh.size() > 1) {
-    const bool fits =
-        ends.numel() > 0 ? ends[-1].item<int64_t>() == data.size(0) : data.size(0) == 0;
-    check<SpecMismatch>(unsafe || fits, kOp, "got lengths that do not add up to the ", data.size(0),
-                        " rows; expected their sum. Correct the lengths.");
-    return reduce_cut_rows(input, reduce, ends, initial);
+  Tensor rows = promote(data, mesh);
+  if (dim > 0) rows = with_whole_dim(rows, dim);
+  const auto input = sharded_input(rows);
+  if (dim == 0 && input.dim == 0 && mesh.size() > 1) {
+    const int64_t total = ends.numel() > 0 ? ends[-1].item<int64_t>() : 0;
+    check<SpecMismatch>(total == data.size(0) || (unsafe && total < data.size(0)), kOp,
+                        "got lengths of ", total, " rows together for ", data.size(0),
+                        "; expected their number. Correct the lengths.");
+    const bool has_rest = total < data.size(0);  // rows that no segment has
+    return reduce_cut_rows(has_rest ? sharded_input(input.tensor.narrow(0, 0, total)) : input,
+                           reduce, ends, initial);
   }
-  const Tensor whole_lengths = at::diff(ends, 1, 0, ends.new_zeros({1}));
-  const Tensor y = at::segment_reduce(to_local(input.tensor), reduce, whole_lengths, std::nullopt,
-                                      std::nullopt, axis, unsafe, initial);
-  return from_window(y, input, input.dim == 0 ? Partition{y.size(0)} : input.spec->partition());
+  return reduce_whole_rows(input, reduce, ends, dim, unsafe, initial);
 }
 
 }  // namespace
@@ -115,7 +148,7 @@ Tensor segment_reduce(const Tensor& data, std::string_view reduce,
 SHARD_PATCH(segment_reduce) {
   patch.function<at::_ops::segment_reduce>(segment_reduce)
       .shards("any dim")
-      .notes("lengths or offsets of one dim, along dim 0; results are evenly cut");
+      .notes("results along dim 0 are evenly cut; a cut of a later dim moves to another one");
 }
 
 }  // namespace shard

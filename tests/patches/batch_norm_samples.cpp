@@ -31,6 +31,25 @@ Sample training(const std::string& name, std::vector<int64_t> sizes, int64_t dim
           [](const Tensors& t) { return with_running(t[0], t[1], t[2]); }};
 }
 
+/// The op below: results, statistics and updated running statistics in one tensor.
+Sample training_below(const std::string& name, std::vector<int64_t> sizes, int64_t dim) {
+  const int64_t channels = sizes[1];
+  return {name,
+          {sharded(d(std::move(sizes)), dim), weight(d({channels})), weight(d({channels}))},
+          [](const Tensors& t) {
+            auto running_mean = torch::full({t[0].size(1)}, 0.5, torch::kDouble);
+            auto running_var = torch::full({t[0].size(1)}, 2.0, torch::kDouble);
+            running_mean = running_mean.to(t[0].scalar_type());
+            running_var = running_var.to(t[0].scalar_type());
+            const auto [y, mean, inverse] = at::_native_batch_norm_legit(
+                t[0], t[1], t[2], running_mean, running_var, true, 0.3, 1e-5);
+            std::vector<int64_t> shape(static_cast<size_t>(t[0].dim()), 1);
+            shape[1] = -1;
+            return y * mean.view(shape) + inverse.view(shape) +
+                   (running_mean * running_var).view(shape);
+          }};
+}
+
 std::vector<Sample> cases() {
   torch::manual_seed(90);
   return {
@@ -40,6 +59,24 @@ std::vector<Sample> cases() {
       training("of_points", {8, 3}, 0),
       training("of_signals", {2, 3, 9}, 2),
       training("of_volumes", {2, 3, 8, 3, 2}, 2),
+      training_below("with_statistics", {2, 3, 8, 5}, 2),
+      training_below("with_statistics_of_cut_channels", {3, 8, 4}, 1),
+      training_below("with_statistics_of_a_cut_batch", {8, 3, 4}, 0),
+      {"with_statistics_of_the_batch_alone",
+       {sharded(d({3, 8, 4}), 2), weight(d({8})), weight(d({8}))},
+       [](const Tensors& t) {
+         const auto [y, mean, inverse] =
+             at::_native_batch_norm_legit(t[0], t[1], t[2], true, 0.1, 1e-5);
+         return y * mean.view({-1, 1}) + inverse.view({-1, 1});
+       }},
+      {"with_given_statistics_below",
+       {sharded(d({2, 3, 8, 5}), 2), weight(d({3})), weight(d({3})), constant(d({3})),
+        constant(d({3}).abs() + 0.1)},
+       [](const Tensors& t) {
+         const auto [y, mean, inverse] =
+             at::native_batch_norm(t[0], t[1], t[2], t[3], t[4], false, 0.1, 1e-5);
+         return y + mean.sum() + inverse.sum();
+       }},
       {"without_weights",
        {sharded(d({2, 3, 8, 5}), 2)},
        [](const Tensors& t) {

@@ -23,6 +23,15 @@ Function norm(std::vector<int64_t> shape) {
   };
 }
 
+/// Results and statistics of the op below, in one tensor.
+Function norm_with_statistics(std::vector<int64_t> shape) {
+  return [shape](const Tensors& t) {
+    const auto [y, mean, inverse] = at::native_layer_norm(
+        t[0], shape, t.size() > 1 ? t[1] : at::Tensor(), t.size() > 2 ? t[2] : at::Tensor(), 1e-5);
+    return y * (mean + 2) + inverse;
+  };
+}
+
 std::vector<Sample> cases() {
   torch::manual_seed(20);
   return {
@@ -52,6 +61,15 @@ std::vector<Sample> cases() {
        {sharded(x(at::kDouble), 1), weight(parameter({8, 5}, at::kDouble)),
         weight(parameter({8, 5}, at::kDouble))},
        norm({8, 5})},
+      {"with_statistics",
+       {sharded(x(at::kDouble), 1), weight(parameter({5}, at::kDouble)),
+        weight(parameter({5}, at::kDouble))},
+       norm_with_statistics({5})},
+      {"with_statistics_over_the_sharded_dim",
+       {sharded(x(at::kDouble), 1), weight(parameter({8, 5}, at::kDouble)),
+        weight(parameter({8, 5}, at::kDouble))},
+       norm_with_statistics({8, 5})},
+      {"with_statistics_without_weights", {sharded(x(), 2)}, norm_with_statistics({5})},
   };
 }
 

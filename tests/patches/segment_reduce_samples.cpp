@@ -28,6 +28,19 @@ Sample reduced(const std::string& name, const std::string& how, const Tensor& da
           once()};
 }
 
+/// Every row has lengths of its own.
+Sample along_columns(const std::string& name, const std::string& how, const Tensor& data,
+                     int64_t dim) {
+  const Tensor lengths = torch::tensor({3, 0, 4, 2, 1, 4, 7, 0, 0}).view({3, 3});
+  return {name,
+          {sharded(data, dim), constant(lengths)},
+          [=](const Tensors& t) {
+            TORCH_CHECK(t[0].size(0) == 3);  // of other sizes LibTorch reads beyond the lengths
+            return at::segment_reduce(t[0], how, t[1], {}, {}, 1, false, 0.5).square();
+          },
+          once()};
+}
+
 std::vector<Sample> samples() {
   torch::manual_seed(210);
   return {
@@ -42,6 +55,24 @@ std::vector<Sample> samples() {
       {"by_offsets",
        {sharded(d({13, 3}), 0), constant(torch::tensor({0, 4, 4, 13}))},
        [](const Tensors& t) { return at::segment_reduce(t[0], "sum", {}, {}, t[1], 0).square(); },
+       once()},
+      {"rows_that_no_segment_has",
+       {sharded(d({13, 3}), 0), constant(torch::tensor({3, 0, 7}))},
+       [](const Tensors& t) {
+         return at::segment_reduce(t[0], "max", t[1], {}, {}, 0, true, 0.5).square();
+       },
+       once()},
+      along_columns("columns_of_cut_rows", "sum", d({3, 7}), 0),
+      along_columns("columns_cut", "max", d({3, 7}), 1),
+      along_columns("columns_of_a_cut_last_dim", "mean", d({3, 7, 5}), 2),
+      along_columns("columns_cut_of_three_dims", "prod", d({3, 7, 2}), 1),
+      along_columns("columns_non_contiguous", "min", d({7, 3}).t(), 0),
+      {"columns_by_offsets",
+       {sharded(d({2, 7}), 0), constant(torch::tensor({0, 4, 4, 7, 0, 1, 5, 7}).view({2, 4}))},
+       [](const Tensors& t) {
+         TORCH_CHECK(t[0].size(0) == 2);
+         return at::segment_reduce(t[0], "sum", {}, {}, t[1], 1).square();
+       },
        once()},
   };
 }
