@@ -338,7 +338,8 @@ std::optional<Decision> put(const OpCall& call) {
 
 SHARD_PATCH(indexing) {
   const char* const note =
-      "along the dim itself: rows travel by one list, every rank picks its own by one mask, else one "
+      "along the dim itself: rows travel by one list, every rank picks its own by one mask, else "
+      "one "
       "all-to-all to another dim";
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
   patch.rule("aten::index_put", index_put_copy).shards("any dim").notes(note);

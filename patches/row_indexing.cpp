@@ -3,6 +3,8 @@
 // cut too (as it comes, or evenly): every rank fetches the rows that its part names from their
 // owners, or brings them theirs. Nobody holds more than its share, whatever the indices.
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/where.h>
+#include <shard/counted.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 
@@ -106,7 +108,8 @@ Rule writing_rows(Write write, RowRoute::Repeats repeats, bool is_in_place) {
   };
 }
 
-/// (self, dim, index, value): the owners are told which rows to fill.
+/// (self, dim, index, value): the owners are told which rows to fill. Negative ones count from the
+/// end.
 Rule filling_rows(bool is_in_place) {
   return [=](const OpCall& call) -> std::optional<Decision> {
     const auto& self = call.tensor(0);
@@ -127,7 +130,8 @@ Rule filling_rows(bool is_in_place) {
     if (call.mesh().size() == 1) return decision;
     decision.local = [=, owned = self.layout().partition, name = call.name(),
                       mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-      const RowRoute route(name, long_numbers(arguments[2]), owned, mesh);
+      const Tensor rows = long_numbers(arguments[2]);
+      const RowRoute route(name, at::where(rows < 0, rows + total_of(owned), rows), owned, mesh);
       Tensor written = arguments[0].toTensor();
       if (!is_in_place) written = written.clone();
       const auto& value = arguments[3];

@@ -3,6 +3,7 @@
 // have in all: one message of a row a rank, and the shard stays where it is.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cumprod.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
@@ -22,7 +23,9 @@ Tensor sum_before(const Tensor& total, const DeviceMesh& mesh) {
   sizes[0] = mesh.size();
   const Tensor is_mine = at::arange(mesh.size(), total.device()).eq(mesh.rank()).view(sizes);
   const Tensor mine = at::where(is_mine, total.unsqueeze(0), at::zeros({}, total.dtype()));
-  return all_reduce(mine, mesh).narrow(0, 0, mesh.rank()).sum(at::IntArrayRef{0});
+  return all_reduce(mine, mesh)
+      .narrow(0, 0, mesh.rank())
+      .sum(at::IntArrayRef{0}, /*keepdim=*/false, total.scalar_type());
 }
 
 Tensor running_sum(const Tensor& x, int64_t dim, Dtype dtype) {
@@ -38,11 +41,21 @@ Tensor running_sum(const Tensor& x, int64_t dim, Dtype dtype) {
   return from_local(y, mesh, spec);
 }
 
-Tensor& running_sum_in_place(Tensor& x, int64_t dim, Dtype dtype) {
-  check<SpecMismatch>(!dtype || *dtype == x.scalar_type(), "cumsum_", "got dtype ",
+void check_own(const char* op, const Tensor& x, const Dtype& dtype) {
+  check<SpecMismatch>(!dtype || *dtype == x.scalar_type(), op, "got dtype ",
                       dtype.value_or(at::kFloat), " for a tensor of ", x.scalar_type(),
-                      "; expected its own. Use cumsum().");
+                      "; expected its own. Use the op that makes a new tensor.");
+}
+
+Tensor& running_sum_in_place(Tensor& x, int64_t dim, Dtype dtype) {
+  check_own("cumsum_", x, dtype);
   return x.copy_(running_sum(x, dim, x.scalar_type()));
+}
+
+/// The gradient needs the values that are overwritten.
+Tensor& running_product_in_place(Tensor& x, int64_t dim, Dtype dtype) {
+  check_own("cumprod_", x, dtype);
+  return x.copy_(at::cumprod(x.clone(), dim, x.scalar_type()));
 }
 
 }  // namespace
@@ -50,6 +63,9 @@ Tensor& running_sum_in_place(Tensor& x, int64_t dim, Dtype dtype) {
 SHARD_PATCH(scan) {
   patch.function<at::_ops::cumsum>(running_sum).shards("any dim");
   patch.function<at::_ops::cumsum_>(running_sum_in_place).shards("any dim");
+  patch.function<at::_ops::cumprod_>(running_product_in_place)
+      .shards("any dim")
+      .notes("as cumprod, then copied");
 }
 
 }  // namespace shard

@@ -108,7 +108,7 @@ TEST(GatherFallback, CutsTheResultAgainAndWarnsOnce) {
 TEST(GatherFallback, IsRefusedToOpsThatWrite) {
   const FallbackScope gather(FallbackMode::Gather);
   expect_same_error<MissingShardPatch>(2, "aten::rrelu_with_noise_", [](const DeviceMesh& mesh) {
-    const auto x = scatter_tensor(torch::ones({6, 4}), 0, mesh, {Shard(0)}, {4, 2});
+    auto x = scatter_tensor(torch::ones({6, 4}), 0, mesh, {Shard(0)}, {4, 2});
     return [x]() mutable { at::rrelu_with_noise_(x, x); };
   });
 }

@@ -120,6 +120,9 @@ std::vector<Sample> writes() {
               return t[0].index_fill(0, t[1], 2.5).square() + t[0].index_fill(0, t[1], t[2]);
             },
             {sharded(d({9, 3}), 0), numbers(9, 4, 0), constant(d({}))}),
+      write("fill_rows_counted_from_the_end",
+            [](const Tensors& t) { return t[0].index_fill(0, t[1] - 9, 2.5).square(); },
+            {sharded(d({9, 3}), 0), numbers(9, 4, 0)}),
       write("fill_in_place_along_another_dim",
             [](const Tensors& t) {
               const Tensor rows = t[0] * 1;

@@ -41,6 +41,15 @@ std::vector<Sample> cases() {
       of(
           "cumsum_of_a_mask", torch::randint(0, 2, {7, 3}, at::kBool), 0,
           [](const Tensor& t) { return t.cumsum(0); }, values),
+      of(
+          "cumsum_to_smaller_integers", torch::randint(0, 9, {7, 3}), 0,
+          [](const Tensor& t) { return t.cumsum(0, at::kInt); }, values),
+      of("cumprod_in_place", x(), 1,
+         [](const Tensor& t) {
+           Tensor y = t * 2;
+           return y.cumprod_(1);
+         },
+         {.traffic = 4}),
       of("cumsum_in_place", x(), 1,
          [](const Tensor& t) {
            Tensor y = t * 2;
