@@ -20,9 +20,6 @@ constexpr uint32_t kStep = 4;
 // With more rank threads than cores the peer is usually runnable but not running: giving it the
 // core a few times costs far less than sleeping at once (25 us) or spinning (milliseconds).
 constexpr int kYields = 50;
-// With a core for each rank it is running, but behind by what its ops vary. A sleep costs both
-// sides more than that, so it is put off by some 200 us.
-constexpr int kPatientYields = 600;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -71,8 +68,7 @@ void RankGate::publish(int rank, uint32_t steps) {
 
 RankGate::Outcome RankGate::wait_for(int peer, uint32_t step, std::chrono::nanoseconds most) {
   Word& word = words_[static_cast<size_t>(peer)];
-  const int yields = spins_ > 0 ? kPatientYields : kYields;
-  for (int i = 0; i < spins_ + yields; ++i) {
+  for (int i = 0; i < spins_ + kYields; ++i) {
     if (const auto outcome = outcome_of(word.value.load(std::memory_order_acquire), step)) {
       return *outcome;
     }
