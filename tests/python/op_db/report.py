@@ -8,14 +8,12 @@ BAD = ("crash", "hang", "wrong")
 # Why ops are refused, by their names.
 REASONS = {
     r"lstsq": "as below; and drivers whose results' sizes depend on values",
+    r"rrelu": "how many random numbers are drawn depends on the values",
     r"linalg|cholesky|geqrf|lu_|ormqr|triangular_solve": "a matrix cut along its own dims, without a batch dim to move to",
     r"as_strided|resize|set_|_to_sparse": "storage and strides of a sharded tensor are not its own",
     r"copy_": "writes a view that is a copy, since it needed communication",
-    r"multinomial|rrelu|normal|dropout|scaled_dot": "random numbers that are not yet drawn as on one device",
-    r"segment_reduce|index_reduce": "segments along another dim than the first, or unsafe lengths",
-    r"batch_norm|layer_norm": "called directly, with its statistics; the functions of torch.nn.functional pass",
-    r"upsample": "a single plane without batch or channels to move the cut to",
-    r"embedding_bag|ctc_loss|pdist|multilabel": "no patch yet",
+    r"normal": "mean and standard deviation of different sizes: expand() one of them",
+    r"_cdist": "batches of different numbers of dims, or cut differently",
 }
 # From best to worst: an entry is as bad as its worst unit.
 ORDER = ("pass", "refused", "wrong", "hang", "crash")
