@@ -4,7 +4,7 @@
 // name them (RowRoute). By one mask over the cut dim, the mask is cut too and every rank picks from
 // its rows. In the other cases a shard along an indexed dim moves to another one first.
 #include <ATen/ops/where.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 

@@ -8,7 +8,7 @@
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 

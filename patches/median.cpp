@@ -9,7 +9,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/reduction_patch.h>
 #include <shard/route.h>
 

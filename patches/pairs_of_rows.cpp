@@ -4,6 +4,7 @@
 #include <ATen/ops/_cdist_forward.h>
 #include <ATen/ops/_pdist_forward.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/pdist_ops.h>
 #include <ATen/ops/triu_indices.h>
 #include <shard/patch.h>
 
@@ -34,7 +35,7 @@ Tensor pdist(const Tensor& given, double p) {
   }
   const auto& spec = spec_of(x);
   if (mesh.size() == 1 || !spec->is_shard()) {
-    const Tensor y = at::_pdist_forward(to_local(x), p);
+    const Tensor y = at::_pdist_forward(to_local(x).contiguous(), p);
     return from_local(y, mesh, spec->with(Replicate(), y.sizes()));
   }
   constexpr int64_t kDirectly = 2;  // not by a product of matrices: as _pdist_forward does
@@ -53,8 +54,9 @@ Tensor pdist(const Tensor& given, double p) {
 }  // namespace
 
 SHARD_PATCH(pairs_of_rows) {
-  patch.function<at::_ops::_pdist_forward>(pdist).shards("any dim").notes(
-      "the rows become whole on every rank, the pairs are cut");
+  const char* const note = "the rows become whole on every rank, the pairs are cut";
+  patch.function<at::_ops::pdist>(pdist).shards("any dim").notes(note);
+  patch.function<at::_ops::_pdist_forward>(pdist).shards("any dim").notes(note);
 }
 
 }  // namespace shard

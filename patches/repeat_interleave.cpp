@@ -3,7 +3,7 @@
 // repeats, and with them the list of rows that the result is selected by.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/repeat_interleave.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/reduction_patch.h>
 
 namespace shard {

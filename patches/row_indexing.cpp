@@ -4,7 +4,7 @@
 // owners, or brings them theirs. Nobody holds more than its share, whatever the indices.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/where.h>
-#include <shard/counted.h>
+#include <shard/count_rows.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 

@@ -17,7 +17,7 @@
 #include <ATen/ops/unique_consecutive.h>
 #include <ATen/ops/unique_dim.h>
 #include <ATen/ops/zeros.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/reduction_patch.h>
 #include <shard/route.h>
 

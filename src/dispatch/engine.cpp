@@ -4,7 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <shard/comm_counter.h>
-#include <shard/counted.h>
+#include <shard/count_rows.h>
 #include <shard/describe.h>
 #include <shard/error.h>
 #include <shard/memory_order.h>

@@ -14,9 +14,10 @@
 #include <ATen/ops/polar.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/where.h>
+#include <shard/count_rows.h>
+#include <shard/exchange.h>
 #include <shard/line_transform.h>
 #include <shard/primitives.h>
-#include <shard/window_patch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,10 +40,6 @@ Partition clipped(Partition partition, int64_t n) {
     n -= size;
   }
   return partition;
-}
-
-int64_t total(const Partition& partition) {
-  return offset_of(partition, static_cast<int64_t>(partition.size()));
 }
 
 /// exp(2 pi i * turns / n) for whole `turns`, which are made small first.
@@ -72,7 +69,7 @@ class Line {
         redistribute(from_local(local, mesh_, spec), spec->with(Shard(to), shape, wanted)));
   }
   Tensor recut(const Tensor& local, const Partition& from, const Partition& to) const {
-    return moved(local, {total(from)}, 0, from, 0, to);
+    return moved(local, {total_of(from)}, 0, from, 0, to);
   }
   int64_t own(const Partition& partition) const {
     return partition[static_cast<size_t>(mesh_.rank())];
@@ -83,7 +80,7 @@ class Line {
   }
 
   Tensor transformed(const Tensor& local, const Partition& owned) const {
-    const int64_t n = total(owned);
+    const int64_t n = total_of(owned);
     const int64_t rows = n > 0 ? rows_of_matrix(n) : 0;
     if (rows >= mesh_.size()) return by_four_steps(local, owned, rows, n / rows);
     return n > 0 ? by_chirp(local, owned, n) : local;
@@ -92,8 +89,7 @@ class Line {
  private:
   /// Libraries refuse empty tensors.
   Tensor along(const Tensor& matrix, int64_t dim) const {
-    return on_rows(matrix, 1 - dim,
-                   [&](const Tensor& x) { return at::_fft_c2c(x, dim, 0, forward_); });
+    return matrix.numel() == 0 ? matrix : at::_fft_c2c(matrix, dim, 0, forward_);
   }
 
   Tensor by_four_steps(const Tensor& local, const Partition& owned, int64_t rows,
@@ -149,7 +145,7 @@ Tensor transform_real_line(const Tensor& local, const DeviceMesh& mesh, const Pa
                            const Partition& kept) {
   const Line line(mesh, /*forward=*/true);
   const Tensor spectrum = line.transformed(local.to(at::toComplexType(local.scalar_type())), owned);
-  const Partition first = clipped(owned, total(kept));
+  const Partition first = clipped(owned, total_of(kept));
   return line.recut(spectrum.narrow(0, 0, line.own(first)), first, kept);
 }
 
@@ -158,9 +154,9 @@ Tensor transform_real_line(const Tensor& local, const DeviceMesh& mesh, const Pa
 Tensor line_of_half_spectrum(const Tensor& local, const DeviceMesh& mesh, const Partition& owned,
                              const Partition& whole) {
   const Line line(mesh, /*forward=*/false);
-  const int64_t points = total(whole);
+  const int64_t points = total_of(whole);
   const Partition kept = clipped(owned, points / 2 + 1);
-  const Partition filled = clipped(whole, total(kept));
+  const Partition filled = clipped(whole, total_of(kept));
   Tensor x = line.recut(local.resolve_conj().narrow(0, 0, line.own(kept)), kept, filled);
   const Tensor k = line.positions(filled, x);
   x = x * at::where((k == 0) | (k * 2 == points), 1, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sample allocates and sends on four ranks, against what plain LibTorch allocates.
+#include <ATen/Context.h>
 #include <shard/comm_counter.h>
 #include <shard/error.h>
 #include <shard/memory.h>
@@ -124,9 +125,23 @@ std::string sizes_of(const Sample& sample) {
   return text.str();
 }
 
+/// Without oneDNN, whose scratch memory depends on the processor: LibTorch's own kernels allocate
+/// the same everywhere.
+class OwnKernels {
+ public:
+  OwnKernels() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~OwnKernels() { at::globalContext().setUserEnabledMkldnn(was_enabled_); }
+  OwnKernels(const OwnKernels&) = delete;
+  OwnKernels& operator=(const OwnKernels&) = delete;
+
+ private:
+  const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
+};
+
 }  // namespace
 
 Report judge_costs(const Sample& sample) {
+  const OwnKernels guard;
   const auto large = enlarged(sample);
   if (!large) return {};
   const Budget budget(*large);

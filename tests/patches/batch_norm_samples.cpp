@@ -37,6 +37,7 @@ Sample training_below(const std::string& name, std::vector<int64_t> sizes, int64
   return {name,
           {sharded(d(std::move(sizes)), dim), weight(d({channels})), weight(d({channels}))},
           [](const Tensors& t) {
+            TORCH_CHECK(t[0].size(1) == t[1].size(0));  // channels cannot be enlarged
             auto running_mean = torch::full({t[0].size(1)}, 0.5, torch::kDouble);
             auto running_var = torch::full({t[0].size(1)}, 2.0, torch::kDouble);
             running_mean = running_mean.to(t[0].scalar_type());

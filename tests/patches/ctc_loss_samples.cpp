@@ -45,6 +45,13 @@ std::vector<Sample> samples() {
       scored("impossible_ones_count_nothing", scores({12, 5, 6}), 1, table, {12, 3, 2, 10, 1},
              lengths, 0, true),
       scored("one_sequence", scores({12, 1, 6}), 0, table.slice(0, 0, 1), {12}, {4}, 1),
+      {"transposed_scores",
+       {sharded(scores({5, 12, 6}), 0), constant(table)},
+       [=](const Tensors& t) {
+         const Tensor by_time = at::log_softmax(t[0], -1).transpose(0, 1);
+         return at::ctc_loss(by_time, t[1], inputs, lengths, 0, 1);
+       },
+       scored("", table, 0, table, {}, {}, 0).check},
       {"tensors_of_lengths",
        {sharded(scores({12, 5, 6}), 1), constant(table), constant(torch::tensor(inputs)),
         constant(torch::tensor(lengths))},

@@ -74,6 +74,7 @@ std::vector<Sample> samples() {
       bags("cut_weights_of_samples", {weight(d({7, 3})), list(0), begins(), sharded(d({11}), 0)},
            {kSum}),
       bags("cut_rows_and_numbers", {sharded(d({7, 3}), 0), list(0), begins()}, {kSum}),
+      bags("one_column", {sharded(d({7, 1}), 0), list(), begins()}, {kSum}),
       bags("non_contiguous", {sharded(d({3, 7}).t(), 0), list(), begins()}, {kSum}),
   };
 }

@@ -56,6 +56,8 @@ std::vector<Sample> samples() {
       pooled("without_batch", d({2, 9, 5}), 1, overlapping),
       pooled("cut_batch", d({5, 2, 4, 4}), 0, overlapping),
       pooled("cut_channels", d({2, 5, 4, 4}), 1, halves),
+      pooled("channels_last", d({2, 3, 8, 6}).contiguous(at::MemoryFormat::ChannelsLast), 2,
+             overlapping),
       pooled("non_contiguous", d({1, 2, 5, 9}).transpose(2, 3), 2, overlapping),
       pooled("three_dims", d({1, 2, 8, 4, 5}), 2, cubes),
       pooled("three_dims_cut_inside", d({1, 2, 4, 7, 5}), 3, cubes),

@@ -36,6 +36,7 @@ std::vector<Sample> samples() {
       scored("cut_targets", scores({7, 5}), -1, 1, 0),
       scored("targets_that_are_cut_otherwise", scores({7, 5}), 0, 1, 1),
       scored("non_contiguous", scores({5, 7}).t(), 0, 1),
+      scored("one_row", scores({1, 5}), 0, 1),
       scored("one_sample", scores({5}), 0, 1),
   };
 }

@@ -14,7 +14,7 @@ using Tensors = std::vector<Tensor>;
 
 /// LibTorch's gradient has no gradient.
 Sample distances(const std::string& name, const Tensor& x, int64_t dim, double p) {
-  Check check{.traffic = 7, .holds_whole = "every row is compared with all"};
+  Check check{.traffic = 8, .holds_whole = "every row is compared with all"};
   check.double_backward = false;
   return {name,
           {sharded(x, dim)},

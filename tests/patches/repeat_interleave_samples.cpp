@@ -23,6 +23,11 @@ std::vector<Sample> samples() {
   const Check numbers{.gradients = false, .both_precisions = false, .traffic = 4};
   return {
       {"rows", {sharded(d({9, 4}), 0), constant(repeats(9), 0)}, along(0), moves},
+      {"rows_of_a_transpose",
+       {sharded(d({4, 9}).t(), 0), constant(repeats(9), 0)},
+       along(0),
+       moves},
+      {"rows_of_one_column", {sharded(d({9, 1}), 0), constant(repeats(9), 0)}, along(0), moves},
       {"rows_by_whole_numbers", {sharded(d({9, 4}), 0), constant(repeats(9))}, along(0), moves},
       {"rows_all_alike", {sharded(d({9, 4}), 0), constant(repeats(1) + 1)}, along(0), moves},
       {"columns", {sharded(d({4, 9}), 1), constant(repeats(9), 0)}, along(1), moves},

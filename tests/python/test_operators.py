@@ -105,14 +105,8 @@ def test_writing_one_cut_row_by_its_number_is_refused(on_ranks):
     on_ranks(3, check)
 
 
-def test_a_mask_is_refused_by_name_on_every_rank(on_ranks):
-    def check(world):
-        x = st.scatter_tensor(A, 0, world.mesh(), st.Shard(0), SPLIT)
-        with pytest.raises((st.MissingShardPatch, st.UndeterminedShardingError)):
-            x[x > 1]
-        return float((x * (x > 1)).sum())  # and the ranks go on
-
-    assert on_ranks(3, check) == [pytest.approx(float((A * (A > 1)).sum()))] * 3
+def test_a_mask_picks_what_it_picks_on_one_device(on_ranks):
+    same(on_ranks, lambda a, b: (a[a > 1], b[b[:, 0] > 2], a[a > 100]), A, B)
 
 
 def test_a_mask_that_writes_one_value(on_ranks):

@@ -207,11 +207,11 @@ TEST(Conformance, ComparesNothingWithAPlainResultThatIsWrongItself) {
 }
 
 TEST(Conformance, CountsRefusalsApart) {
-  const auto report = conformance(
-      "aten::poisson", samples([](const Tensor& t) { return at::poisson(t.detach().abs()); }));
+  const auto report = conformance("aten::as_strided",
+                                  samples([](const Tensor& t) { return t.as_strided({2}, {1}); }));
   EXPECT_TRUE(report.ok());
   EXPECT_GT(report.refused, 0);
-  EXPECT_THAT(report.text(), HasSubstr("aten::poisson"));
+  EXPECT_THAT(report.text(), HasSubstr("aten::as_strided"));
 }
 
 TEST(Conformance, APairwiseCoverIsSmallerAndHasEveryChoiceForEverySample) {

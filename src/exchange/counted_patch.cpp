@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/count_nonzero.h>
-#include <ATen/ops/tensor.h>
-#include <shard/counted.h>
+#include <shard/counted_patch.h>
 #include <shard/primitives.h>
 #include <shard/reduction_patch.h>
 
@@ -22,14 +21,6 @@ const Partition* pieces_along(int64_t dim, const TensorArgument& tensor, size_t 
 }
 
 }  // namespace
-
-Partition count_rows(int64_t own, const DeviceMesh& mesh) {
-  if (mesh.size() == 1) return {own};
-  const auto options = at::TensorOptions(at::kLong).device(mesh.device());
-  const Tensor counts = gathered_over_ranks(at::tensor({own}, options), mesh).cpu();
-  const auto* first = counts.const_data_ptr<int64_t>();
-  return {first, first + counts.numel()};
-}
 
 int64_t outermost_dim(c10::IntArrayRef sizes, int64_t begin, int64_t end) {
   for (int64_t dim = begin; dim < end; ++dim) {
@@ -82,9 +73,5 @@ Tensor take_rows(const Tensor& own, int64_t dim, const Layout& layout, const Par
 }
 
 int64_t count_set(const Tensor& mask) { return at::count_nonzero(mask).item<int64_t>(); }
-
-int64_t total_of(const Partition& partition) {
-  return offset_of(partition, static_cast<int64_t>(partition.size()));
-}
 
 }  // namespace shard

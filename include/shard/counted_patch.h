@@ -9,15 +9,13 @@
 // rank.
 #pragma once
 
+#include <shard/count_rows.h>
 #include <shard/rule.h>
 
 namespace shard {
 
 /// Of a result in a rule: as many rows along `dim` as every rank's local result has.
 inline Layout counted_along(int64_t dim) { return {Shard(dim), {}}; }
-
-/// How many rows every rank of `mesh` has. Collective; on every rank the same.
-Partition count_rows(int64_t own, const DeviceMesh& mesh);
 
 /// The first dim in [begin, end) that is larger than 1, else `begin`: pieces along it are runs of
 /// these dims in row-major order.
@@ -49,8 +47,5 @@ at::Tensor take_rows(const at::Tensor& own, int64_t dim, const Layout& layout,
 
 /// How many elements of a mask are set, on this rank.
 int64_t count_set(const at::Tensor& mask);
-
-/// Adds up the pieces.
-int64_t total_of(const Partition& partition);
 
 }  // namespace shard
