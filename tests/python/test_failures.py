@@ -34,14 +34,14 @@ def test_on_threads(on_ranks):
     told = []
 
     def check(world):
-        x = st.scatter_tensor(torch.ones(6, 4), 0, world.mesh(), st.Shard(0)).requires_grad_()
-        y = x.exp()
-
         def hook(gradient):
             if world.rank == 2:
                 raise KeyError("of rank 2")
-        y.register_hook(hook)
-        try:
+
+        try:  # all of it: the failure may come before the others have left the scattering
+            x = st.scatter_tensor(torch.ones(6, 4), 0, world.mesh(), st.Shard(0)).requires_grad_()
+            y = x.exp()
+            y.register_hook(hook)
             y.mean().backward()
             float(x.grad.sum())
         except st.PeerFailed as error:
