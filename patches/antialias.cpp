@@ -59,7 +59,8 @@ struct Axis {
     const auto centre =
         static_cast<Real>(static_cast<double>(ratio) * (static_cast<double>(o) + 0.5));
     const auto row_at = [](Real place) {
-      return static_cast<int64_t>(static_cast<double>(place) + 0.5);
+      const double shifted = static_cast<double>(place) + 0.5;
+      return static_cast<int64_t>(shifted);  // towards zero, as LibTorch
     };
     const int64_t begin = std::max<int64_t>(row_at(centre - support), 0);
     const int64_t end = std::min(row_at(centre + support), in);
