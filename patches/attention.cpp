@@ -258,6 +258,16 @@ bool has_plain_locals(const AttentionCall& a) {
   });
 }
 
+/// All but a rank's own part of q, k, v and the result moves once; or k and v past all ranks. Where
+/// that is equal, heads need fewer kernels and messages, a ring hides those that are large.
+bool moves_less_by_heads(const AttentionCall& a, int64_t ranks) {
+  const int64_t keys = a.k.numel() + a.v.numel();
+  const int64_t all =
+      keys + a.q.numel() + a.q.numel() / std::max<int64_t>(a.q.size(-1), 1) * a.v.size(-1);
+  const int64_t block = keys / ranks * static_cast<int64_t>(a.k.element_size());
+  return all < ranks * keys || (all == ranks * keys && block < kBytesWorthOverlapping);
+}
+
 /// The form in which a ring is computed.
 AttentionForm form_of(const AttentionCall& a, const AttentionLie& lie, const AttentionPlan& plan,
                       int64_t ranks) {
@@ -277,11 +287,9 @@ AttentionForm form_of(const AttentionCall& a, const AttentionLie& lie, const Att
     return form;
   }
   if (form == AttentionForm::Balanced) return form;
-  // All but a rank's own part of q, k, v and the result moves once; or k and v past all ranks.
-  const int64_t keys = a.k.numel() + a.v.numel();
-  const int64_t all =
-      keys + a.q.numel() + a.q.numel() / std::max<int64_t>(a.q.size(-1), 1) * a.v.size(-1);
-  if (can_be_heads && all < ranks * keys && !lie.mask.is_shard()) return AttentionForm::Heads;
+  if (can_be_heads && !lie.mask.is_shard() && moves_less_by_heads(a, ranks)) {
+    return AttentionForm::Heads;
+  }
   const bool pays = plan.is_causal && a.q.size(-2) >= kQueriesWorthBalancing * ranks;
   return pays ? AttentionForm::Balanced : AttentionForm::Ring;
 }

@@ -20,8 +20,9 @@ namespace shard {
 /// What scaled_dot_product_attention does when one mesh dim cuts the sequence of the queries and
 /// that of the keys.
 enum class AttentionForm : uint8_t {
-  /// Heads where that moves fewer bytes; else Balanced under a causal mask that leaves enough to
-  /// gain (128 queries a rank); else Ring.
+  /// Heads where that moves fewer bytes, or equally many in blocks too small to travel while others
+  /// are used; else Balanced under a causal mask that leaves enough to gain (128 queries a rank);
+  /// else Ring.
   Auto,
   Ring,      ///< keys and values travel around the ranks
   Balanced,  ///< the same with equally many scores on every rank: NOTE [Zig-zag]

@@ -47,6 +47,10 @@ struct AttentionPlan {
   int64_t all_keys() const;
 };
 
+/// Keys and values of one rank that are smaller than this do not travel while others are used:
+/// waking the thread that moves them costs as much as the copy.
+constexpr int64_t kBytesWorthOverlapping = int64_t{1} << 18;
+
 /// softmax(q k^T * scale + mask) v. Local tensors: q (batch, heads, queries, e), k (batch, key
 /// heads, own keys, e), v (batch, key heads, own keys, f), key heads dividing heads; mask
 /// (undefined, or floating-point to be added, or bool: true is seen) broadcasts to (batch, heads,

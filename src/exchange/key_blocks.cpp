@@ -10,8 +10,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kBytesWorthOverlapping = int64_t{1} << 18;
-
 Shape with_rows(const Tensor& like, int64_t rows) {
   Shape shape(like.sizes());
   shape[2] = rows;

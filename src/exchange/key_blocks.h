@@ -35,8 +35,7 @@ class KeyBlocks {
   Pair own() const;
   Pair empty(int64_t step, at::ScalarType dtype) const;
   Pair zeros(int64_t step, at::ScalarType dtype) const;
-  /// Whether blocks are so large that one is to travel while another is used: waking the helper
-  /// threads costs as much as a small copy. The same on every rank.
+  /// Whether one block travels while another is used. The same on every rank.
   bool overlap() const;
 
  private:
