@@ -79,7 +79,8 @@ Tensor in_four_dims(Tensor t) {
   return t.dim() == 4 ? t : t.flatten(0, t.dim() - 4);
 }
 
-/// Whether LibTorch would choose its flash kernel for a plain call.
+/// Whether LibTorch would choose its flash kernel, which has no second derivative, for a plain
+/// call.
 bool is_for_flash(const AttentionCall& a) {
   const auto has_dense_rows = [](const Tensor& t) { return t.stride(-1) == 1; };
   const auto dtype = a.q.scalar_type();
@@ -96,7 +97,7 @@ bool is_for_flash(const AttentionCall& a) {
 std::vector<int64_t> order_of_result(const AttentionCall& a) {
   std::vector<int64_t> order(static_cast<size_t>(a.ndim()));
   std::iota(order.begin(), order.end(), 0);
-  if (!is_for_flash(a)) return order;
+  if (!a.is_for_flash) return order;
   const auto strides = at::infer_dense_strides(a.q.sizes(), a.q.strides());
   std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
     return strides[static_cast<size_t>(i)] > strides[static_cast<size_t>(j)];
@@ -124,8 +125,10 @@ Tensor laid_out(const Tensor& y, const std::vector<int64_t>& order) {
 }
 
 Tensor on_this_rank(const AttentionCall& a, const AttentionPlan& plan) {
+  // Parts may lie otherwise than the whole: what can be differentiated twice stays so.
   const bool is_plain_call = plan.reach == AttentionPlan::Reach::Own && !plan.dropout &&
-                             (!plan.is_causal || a.has_all_queries);
+                             (!plan.is_causal || a.has_all_queries) &&
+                             (a.is_for_flash || !is_for_flash(a));
   if (is_plain_call && a.q.numel() > 0 && a.k.numel() > 0) {
     const auto mask = a.mask.defined() ? std::optional<Tensor>(a.mask) : std::nullopt;
     return laid_out(at::scaled_dot_product_attention(a.q, a.k, a.v, mask, a.dropout, plan.is_causal,
@@ -345,6 +348,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     bool is_causal, std::optional<double> scale, bool enable_gqa) {
   AttentionCall a{query, key, value, mask.value_or(Tensor()), dropout, scale, enable_gqa};
   check_and_expand(a, is_causal);
+  a.is_for_flash = is_for_flash(a);
   a.order = order_of_result(a);
   AttentionPlan plan;
   plan.queries = {{0, a.q.size(-2)}};
