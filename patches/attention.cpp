@@ -32,6 +32,10 @@ Tensor moved(const Tensor& t, const Layout& layout) {
   return redistribute(t, spec_of(t)->with(layout.placement, t.sizes(), layout.partition));
 }
 
+bool cuts_queries(const AttentionCall& a, const AttentionLie& lie) {
+  return lie.q.is_shard() && lie.q.dim() == a.query_dim();
+}
+
 /// Local tensors. Plain ones that stay whole where others are cut: their gradients are summed in
 /// one message.
 AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
@@ -46,9 +50,7 @@ AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
   }
   plain = is_alike ? local_copies(mesh, plain) : local_weights(mesh, plain);
   AttentionCall result = a;
-  if (lie.q.is_shard() && lie.q.dim() == a.query_dim() && mesh.size() > 1) {
-    result.has_all_queries = false;
-  }
+  if (cuts_queries(a, lie) && mesh.size() > 1) result.has_all_queries = false;
   const std::array<Tensor*, 4> results{&result.q, &result.k, &result.v, &result.mask};
   for (size_t i = 0; i < 4; ++i) {
     const Tensor& t = *a.tensors()[i];
@@ -215,9 +217,9 @@ Tensor attend(const AttentionCall& given, AttentionPlan plan);
 Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const AttentionLie& lie,
                  const DeviceMesh& mesh, AttentionPlan plan, AttentionForm form) {
   const auto rank = static_cast<size_t>(mesh.rank());
-  const bool are_queries_cut = lie.q.is_shard() && lie.q.dim() == a.query_dim();
-  if (are_queries_cut) {
-    const int64_t begin = plan.queries[0].begin + offset_of(lie.q.partition, mesh.rank());
+  const int64_t first = plan.queries[0].begin;  // other mesh dims may cut the queries as well
+  if (cuts_queries(a, lie)) {
+    const int64_t begin = first + offset_of(lie.q.partition, mesh.rank());
     plan.queries = {{begin, begin + lie.q.partition[rank]}};
   }
   if (plan.dropout && lie.q.is_shard() && lie.q.dim() < a.query_dim()) {
@@ -230,7 +232,7 @@ Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const Atten
     plan.mesh = mesh;
     plan.keys = one_range_each(lie.k.partition);
   }
-  if (are_sequences_zigzag() && plan.is_causal) {
+  if (are_sequences_zigzag() && plan.is_causal && lie.is_ring) {
     plan.queries = zigzag_rows(a.q.size(-2), mesh.size())[rank];
     plan.keys = zigzag_rows(a.k.size(-2), mesh.size());
   }
@@ -245,6 +247,7 @@ Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const Atten
   local.q = balance.there(local.q, a.query_dim());
   if (lie.mask.is_shard()) local.mask = balance.there(local.mask, local.mask.dim() - 2);
   plan.queries = balance.rows[rank];
+  for (Rows& rows : plan.queries) rows = {first + rows.begin, first + rows.end};
   const Tensor y = in_order(on_this_rank(local, plan), a.order, a.query_dim(),
                             [&](const Tensor& t, int64_t dim) { return balance.back(t, dim); });
   return from_local(laid_out(y, a.order), mesh, spec);
@@ -333,7 +336,8 @@ Tensor attend(const AttentionCall& given, AttentionPlan plan) {
   const AttentionCall a = promoted(given, mesh);
   if (given.dropout > 0 && mesh.size() > 1 && !plan.dropout) begin_dropout(a, plan);
   const AttentionLie lie = lie_of(a, mesh.size(), plan.reach == AttentionPlan::Reach::Own);
-  if (are_sequences_zigzag() && plan.is_causal && (lie.is_ring || lie.is_merge)) {
+  const bool cuts_sequences = lie.is_ring || lie.is_merge || cuts_queries(a, lie);
+  if (are_sequences_zigzag() && plan.is_causal && cuts_sequences) {
     check_zigzag(a, lie, mesh.size());
   }
   const AttentionForm form = form_of(a, lie, plan, mesh.size());

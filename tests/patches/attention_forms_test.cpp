@@ -148,6 +148,47 @@ TEST(AttentionForms, OfZigzagSequencesRefuseOtherPartitions) {
   });
 }
 
+TEST(AttentionForms, OfZigzagQueriesNextToWholeKeysAreRefused) {
+  expect_same_error<SpecMismatch>(2, "zigzag_partition", [](const DeviceMesh& mesh) {
+    const Tensor whole = torch::randn({1, 2, 8, 4});
+    const Tensor q = scatter_tensor(whole, 0, mesh, {Shard(2)});
+    return [=] {
+      const ZigzagSequences scope;
+      attend({q, whole, whole}, true);
+    };
+  });
+}
+
+// One mesh dim cuts the queries, next to whole keys; the other one the keys: positions count from
+// the first query of all.
+TEST(AttentionForms, OfQueriesThatAnotherMeshDimCutsToo) {
+  for (const auto form :
+       {AttentionForm::Auto, AttentionForm::Ring, AttentionForm::Balanced, AttentionForm::Heads}) {
+    for (const bool is_causal : {false, true}) {
+      for (const double dropout : {0.0, 0.4}) {
+        SCOPED_TRACE(c10::str(static_cast<int>(form), is_causal ? " causal " : " ", dropout));
+        run_ranks(4, [&](World& world) {
+          manual_seed(6);
+          const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+          const Whole whole(2, 13, 11, is_causal, {}, 1, dropout);
+          const Placements of_q{Shard(2), Shard(3)};  // features: their ranks share the queries
+          const std::vector<Partition> pieces{{5, 8}, {1, 3}};
+          Tensors cut;
+          for (size_t i = 0; i < 3; ++i) {
+            cut.push_back(
+                i == 0 ? scatter_tensor(whole.qkv[i].detach(), 0, mesh, of_q, pieces)
+                       : scatter_tensor(whole.qkv[i].detach(), 0, mesh, {Replicate(), Shard(2)}));
+            cut.back().set_requires_grad(true);
+          }
+          const AttentionFormGuard guard(form);
+          const Tensor y = attend(cut, is_causal, {}, dropout);
+          expect_equal(whole, y, cut, scatter_tensor(whole.weights, 0, mesh, of_q, pieces));
+        });
+      }
+    }
+  }
+}
+
 // Pairs of a query and a key that see each other: what a rank computes.
 TEST(AttentionForms, BalancedWorkIsEqual) {
   for (const int64_t ranks : {2, 3, 4, 8}) {
