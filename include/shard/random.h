@@ -4,12 +4,23 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <shard/mesh.h>
+#include <shard/spec.h>
 
 #include <functional>
 #include <optional>
 #include <string>
 
 namespace shard {
+
+/// New tensors of a global shape with the numbers that torch::rand (uniform in [0, 1)) and
+/// torch::randn (standard normal) give one device; every rank allocates its own part only. All
+/// ranks call with equal generators. `partition`: piece sizes of a Shard (empty: even_partition).
+/// No communication. Errors: SpecMismatch for Partial.
+at::Tensor rand(c10::IntArrayRef shape, const DeviceMesh& mesh, const Placements& placements,
+                at::TensorOptions options = {}, Partition partition = {});
+at::Tensor randn(c10::IntArrayRef shape, const DeviceMesh& mesh, const Placements& placements,
+                 at::TensorOptions options = {}, Partition partition = {});
 
 /// One of LibTorch's kernels that fill a tensor with random numbers.
 struct Sampler {
