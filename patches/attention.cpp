@@ -36,6 +36,10 @@ Tensor moved(const Tensor& t, const Layout& layout) {
   return redistribute(t, target_of(t, layout));
 }
 
+bool cuts_queries(const AttentionCall& a, const AttentionLie& lie) {
+  return lie.q.is_shard() && lie.q.dim() == a.query_dim();
+}
+
 /// Local tensors. Plain ones that stay whole where others are cut: their gradients are summed in
 /// one message.
 AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
@@ -50,9 +54,7 @@ AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
   }
   plain = is_alike ? local_copies(mesh, plain) : local_weights(mesh, plain);
   AttentionCall result = a;
-  if (lie.q.is_shard() && lie.q.dim() == a.query_dim() && mesh.size() > 1) {
-    result.has_all_queries = false;
-  }
+  if (cuts_queries(a, lie) && mesh.size() > 1) result.has_all_queries = false;
   const std::array<Tensor*, 4> results{&result.q, &result.k, &result.v, &result.mask};
   std::vector<Tensor> moving;
   std::vector<SpecRef> targets;
@@ -91,7 +93,8 @@ Tensor in_four_dims(Tensor t) {
   return t.dim() == 4 ? t : t.flatten(0, t.dim() - 4);
 }
 
-/// Whether LibTorch would choose its flash kernel for a plain call.
+/// Whether LibTorch would choose its flash kernel, which has no second derivative, for a plain
+/// call.
 bool is_for_flash(const AttentionCall& a) {
   const auto has_dense_rows = [](const Tensor& t) { return t.stride(-1) == 1; };
   const auto dtype = a.q.scalar_type();
@@ -108,7 +111,7 @@ bool is_for_flash(const AttentionCall& a) {
 std::vector<int64_t> order_of_result(const AttentionCall& a) {
   std::vector<int64_t> order(static_cast<size_t>(a.ndim()));
   std::iota(order.begin(), order.end(), 0);
-  if (!is_for_flash(a)) return order;
+  if (!a.is_for_flash) return order;
   const auto strides = at::infer_dense_strides(a.q.sizes(), a.q.strides());
   std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
     return strides[static_cast<size_t>(i)] > strides[static_cast<size_t>(j)];
@@ -136,8 +139,10 @@ Tensor laid_out(const Tensor& y, const std::vector<int64_t>& order) {
 }
 
 Tensor on_this_rank(const AttentionCall& a, const AttentionPlan& plan) {
+  // Parts may lie otherwise than the whole: what can be differentiated twice stays so.
   const bool is_plain_call = plan.reach == AttentionPlan::Reach::Own && !plan.dropout &&
-                             (!plan.is_causal || a.has_all_queries);
+                             (!plan.is_causal || a.has_all_queries) &&
+                             (a.is_for_flash || !is_for_flash(a));
   if (is_plain_call && a.q.numel() > 0 && a.k.numel() > 0) {
     const auto mask = a.mask.defined() ? std::optional<Tensor>(a.mask) : std::nullopt;
     return laid_out(at::scaled_dot_product_attention(a.q, a.k, a.v, mask, a.dropout, plan.is_causal,
@@ -224,9 +229,9 @@ Tensor attend(const AttentionCall& given, AttentionPlan plan);
 Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const AttentionLie& lie,
                  const DeviceMesh& mesh, AttentionPlan plan, AttentionForm form) {
   const auto rank = static_cast<size_t>(mesh.rank());
-  const bool are_queries_cut = lie.q.is_shard() && lie.q.dim() == a.query_dim();
-  if (are_queries_cut) {
-    const int64_t begin = plan.queries[0].begin + offset_of(lie.q.partition, mesh.rank());
+  const int64_t first = plan.queries[0].begin;  // other mesh dims may cut the queries as well
+  if (cuts_queries(a, lie)) {
+    const int64_t begin = first + offset_of(lie.q.partition, mesh.rank());
     plan.queries = {{begin, begin + lie.q.partition[rank]}};
   }
   if (plan.dropout && lie.q.is_shard() && lie.q.dim() < a.query_dim()) {
@@ -239,7 +244,7 @@ Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const Atten
     plan.mesh = mesh;
     plan.keys = one_range_each(lie.k.partition);
   }
-  if (are_sequences_zigzag() && plan.is_causal) {
+  if (are_sequences_zigzag() && plan.is_causal && lie.is_ring) {
     plan.queries = zigzag_rows(a.q.size(-2), mesh.size())[rank];
     plan.keys = zigzag_rows(a.k.size(-2), mesh.size());
   }
@@ -254,6 +259,7 @@ Tensor attend_as(const AttentionCall& given, const AttentionCall& a, const Atten
   local.q = balance.there(local.q, a.query_dim());
   if (lie.mask.is_shard()) local.mask = balance.there(local.mask, local.mask.dim() - 2);
   plan.queries = balance.rows[rank];
+  for (Rows& rows : plan.queries) rows = {first + rows.begin, first + rows.end};
   const Tensor y = in_order(on_this_rank(local, plan), a.order, a.query_dim(),
                             [&](const Tensor& t, int64_t dim) { return balance.back(t, dim); });
   return from_local(laid_out(y, a.order), mesh, spec);
@@ -342,7 +348,8 @@ Tensor attend(const AttentionCall& given, AttentionPlan plan) {
   const AttentionCall a = promoted(given, mesh);
   if (given.dropout > 0 && mesh.size() > 1 && !plan.dropout) begin_dropout(a, plan);
   const AttentionLie lie = lie_of(a, mesh.size(), plan.reach == AttentionPlan::Reach::Own);
-  if (are_sequences_zigzag() && plan.is_causal && (lie.is_ring || lie.is_merge)) {
+  const bool cuts_sequences = lie.is_ring || lie.is_merge || cuts_queries(a, lie);
+  if (are_sequences_zigzag() && plan.is_causal && cuts_sequences) {
     check_zigzag(a, lie, mesh.size());
   }
   const AttentionForm form = form_of(a, lie, plan, mesh.size());
@@ -357,6 +364,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     bool is_causal, std::optional<double> scale, bool enable_gqa) {
   AttentionCall a{query, key, value, mask.value_or(Tensor()), dropout, scale, enable_gqa};
   check_and_expand(a, is_causal);
+  a.is_for_flash = is_for_flash(a);
   a.order = order_of_result(a);
   AttentionPlan plan;
   plan.queries = {{0, a.q.size(-2)}};

@@ -21,6 +21,7 @@ struct AttentionCall {
   std::optional<double> scale;
   bool has_grouped_heads = false;
   bool has_all_queries = true;      ///< no mesh dim cuts them
+  bool is_for_flash = false;        ///< LibTorch would give the whole to its flash kernel
   std::vector<int64_t> order = {};  ///< dims of the result as they lie in memory, outermost first
   /// Whether the mask is alike along each dim of q, told from the global sizes: where two mesh dims
   /// cut the queries, the inner one finds a single row on some ranks.
@@ -32,7 +33,7 @@ struct AttentionCall {
   int64_t head_dim() const { return q.dim() - 3; }
   /// Heads of q that share one of k and v.
   int64_t group() const {
-    if (!has_grouped_heads || k.size(head_dim()) == 0) return 1;
+    if (!has_grouped_heads || q.size(head_dim()) == 0 || k.size(head_dim()) == 0) return 1;
     return q.size(head_dim()) / k.size(head_dim());
   }
   std::array<const at::Tensor*, 4> tensors() const { return {&q, &k, &v, &mask}; }

@@ -107,8 +107,8 @@ Layout with_whole_groups(const AttentionCall& a, Layout q) {
 
 Layout keys_along(const AttentionCall& a, const Layout& q) {
   Layout k = q;
-  if (q.dim() != a.head_dim() || a.group() == 1) return k;
-  if (a.k.size(q.dim()) == 1) return {};
+  if (q.dim() != a.head_dim()) return k;
+  if (a.k.size(q.dim()) == 1 && a.q.size(q.dim()) != 1) return {};
   for (auto& heads : k.partition) heads /= a.group();
   return k;
 }
@@ -128,8 +128,10 @@ Layout anchor(const AttentionCall& a, int64_t ranks) {
   for (const Tensor* t : {&a.k, &a.v}) {
     Layout keys = layout_of(*t);
     if (!keys.is_shard() || keys.dim() >= a.key_dim()) continue;
-    if (keys.dim() == a.head_dim()) {
-      for (auto& heads : keys.partition) heads *= a.group();
+    if (keys.dim() == a.head_dim()) {  // along another mesh dim a rank may have no heads of q
+      const int64_t heads_of_q = a.q.size(keys.dim());
+      const int64_t heads_of_k = std::max<int64_t>(a.k.size(keys.dim()), 1);
+      for (auto& heads : keys.partition) heads = heads * heads_of_q / heads_of_k;
     }
     return keys;
   }

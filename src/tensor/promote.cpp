@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <atomic>
+#include <optional>
 
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
@@ -66,17 +67,21 @@ std::vector<Tensor> sum_packed(const std::vector<Tensor>& partials, const Device
 
 /// NOTE [reduce_gradients]
 /// The seam through which every gradient of a plain tensor passes: per-rank contributions in (all
-/// defined, the same number in the same order on every rank), their sum over the domain out.
-/// Data-parallel reduction over another mesh dim belongs here too, so that both travel together.
+/// defined, the same number in the same order on every rank), their sum over the domain out. (Of a
+/// weight that is cut over inner mesh dims they are ShardTensors: those stay apart from plain
+/// ones.) Data-parallel reduction over another mesh dim belongs here too, so that both travel
+/// together.
 std::vector<Tensor> reduce_gradients(const std::vector<Tensor>& partials, const DeviceMesh& mesh) {
   std::vector<Tensor> result(partials.size());
   std::vector<bool> done(partials.size(), false);
-  for (size_t i = 0; i < partials.size(); ++i) {  // one message per dtype; mixed dtypes are rare
+  for (size_t i = 0; i < partials.size(); ++i) {  // one message per dtype; mixed ones are rare
     if (done[i]) continue;
     std::vector<size_t> group;
     std::vector<Tensor> members;
     for (size_t j = i; j < partials.size(); ++j) {
-      if (done[j] || partials[j].scalar_type() != partials[i].scalar_type()) continue;
+      const bool are_alike = partials[j].scalar_type() == partials[i].scalar_type() &&
+                             is_shard_tensor(partials[j]) == is_shard_tensor(partials[i]);
+      if (done[j] || !are_alike) continue;
       group.push_back(j);
       members.push_back(partials[j]);
       done[j] = true;
@@ -91,6 +96,13 @@ struct LocalWeightsBackward final : Node {
   struct Meta {
     Shape sizes;
     at::TensorOptions options;
+    std::optional<DeviceMesh> inner;  // of a weight that is a ShardTensor itself
+
+    Tensor zeros() const {
+      const Tensor whole = at::zeros(sizes, options);
+      if (!inner) return whole;
+      return wrap(whole, *inner, ShardTensorSpec::make(inner->layout_ref(), Replicate(), sizes));
+    }
   };
   DeviceMesh mesh;
   std::vector<Meta> metas;  // of the inputs that require grad
@@ -101,8 +113,7 @@ struct LocalWeightsBackward final : Node {
     for (size_t i = 0; i < gradients.size(); ++i) {
       // Which gradients are wanted is the same on every rank; whether one is defined need not be.
       if (!task_should_compute_output(i)) continue;
-      partials.push_back(gradients[i].defined() ? gradients[i]
-                                                : at::zeros(metas[i].sizes, metas[i].options));
+      partials.push_back(gradients[i].defined() ? gradients[i] : metas[i].zeros());
       at.push_back(i);
     }
     variable_list result(gradients.size());
@@ -169,7 +180,8 @@ std::vector<Tensor> local_weights(const DeviceMesh& mesh, const std::vector<Tens
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (auto& weight : result) {
     if (!weight.defined() || !needs_graph(weight)) continue;
-    node->metas.push_back({Shape(weight.sizes()), weight.options()});
+    const auto inner = impl_of(weight) ? std::optional(mesh_of(weight)) : std::nullopt;
+    node->metas.push_back({Shape(weight.sizes()), weight.options(), inner});
     weight = local_alias(weight);
     torch::autograd::set_history(weight, node);
   }

@@ -64,7 +64,8 @@ SHARD_SAMPLES(Antialias, cases());
 
 Sample random_sample(Random& r) {
   auto sizes = r.sizes(2, 1, 12);
-  const auto to = r.sizes(2, 1, 12);
+  // Of one column LibTorch's own kernel is wrong: ToOneColumnIsRight.
+  const std::vector<int64_t> to{r.integer(1, 12), r.integer(2, 12)};
   sizes.insert(sizes.begin(), {r.integer(1, 2), 2});
   const bool corners = r.coin();
   const bool is_cubic = r.coin();
@@ -76,6 +77,27 @@ Sample random_sample(Random& r) {
                     "a few rows are made of all rows of a large image");
 }
 SHARD_RANDOM_SAMPLES(RandomAntialias, random_sample);
+
+/// LibTorch 2.11 repeats the first row where an image becomes one column of another number of rows
+/// (docs/limits.md); one row it makes right.
+TEST(Antialias, ToOneColumnIsRight) {
+  run_ranks(3, [](World& world) {
+    const Tensor image = torch::randn({2, 2, 7, 5}, at::kDouble);
+    const auto resized = [](const Tensor& t, bool is_cubic, at::IntArrayRef size) {
+      return is_cubic ? at::_upsample_bicubic2d_aa(t, size, false)
+                      : at::_upsample_bilinear2d_aa(t, size, false);
+    };
+    for (const bool is_cubic : {false, true}) {
+      const Tensor want =
+          resized(image.transpose(2, 3).contiguous(), is_cubic, {1, 4}).transpose(2, 3);
+      for (const int64_t dim : {2, 3}) {
+        const Tensor x = scatter_tensor(image, 0, world.mesh(), {Shard(dim)});
+        const Tensor y = resized(x, is_cubic, {4, 1});
+        EXPECT_LE(relative_error(ShardTensor(y).full(), want), 1e-12) << dim;
+      }
+    }
+  });
+}
 
 }  // namespace
 }  // namespace shard::testing

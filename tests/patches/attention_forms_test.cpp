@@ -19,8 +19,12 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-Tensor attend(const Tensors& qkv, bool is_causal, const std::optional<Tensor>& mask = {}) {
-  return at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], mask, 0, is_causal);
+/// With dropout: of the same random numbers in every call.
+Tensor attend(const Tensors& qkv, bool is_causal, const std::optional<Tensor>& mask = {},
+              double dropout = 0) {
+  if (dropout > 0) manual_seed(13);
+  return at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], mask, dropout, is_causal, {},
+                                          /*enable_gqa=*/qkv[0].size(1) != qkv[1].size(1));
 }
 
 struct Whole {
@@ -29,11 +33,12 @@ struct Whole {
   Tensors gradients;
 
   Whole(int64_t heads, int64_t queries, int64_t keys, bool is_causal,
-        const std::optional<Tensor>& mask = {}) {
+        const std::optional<Tensor>& mask = {}, int64_t group = 1, double dropout = 0) {
     for (const int64_t rows : {queries, keys, keys}) {
-      qkv.push_back(torch::randn({2, heads, rows, 4}, at::dtype(at::kDouble).requires_grad(true)));
+      const int64_t count = qkv.empty() ? heads * group : heads;
+      qkv.push_back(torch::randn({2, count, rows, 4}, at::dtype(at::kDouble).requires_grad(true)));
     }
-    y = attend(qkv, is_causal, mask);
+    y = attend(qkv, is_causal, mask, dropout);
     weights = torch::randn_like(y);
     gradients = torch::autograd::grad({(y * weights).sum()}, qkv);
   }
@@ -48,26 +53,34 @@ void expect_equal(const Whole& whole, const Tensor& y, const Tensors& cut, const
   }
 }
 
-// REPORTED_CASES 41 and 39: causal x balanced in all four combinations, 2 to 4 ranks.
-struct Combination {
-  bool is_causal;
-  AttentionForm form;
-  bool has_mask = false;
-};
+// REPORTED_CASES 41 and 39: causal x balanced in all four combinations, 2 to 4 ranks; and whatever
+// else a call may ask for, in every form.
+enum class Extra : uint8_t { None, AddedMask, BoolMask, GroupedHeads, Dropout };
+using Combination = std::tuple<AttentionForm, bool, Extra>;
 class AttentionForms : public ::testing::TestWithParam<Combination> {};
 
+std::optional<Tensor> mask_of(Extra extra, int64_t queries, int64_t keys) {
+  if (extra == Extra::AddedMask) return torch::randn({queries, keys}, at::kDouble);
+  if (extra != Extra::BoolMask) return std::nullopt;
+  const Tensor i = torch::arange(queries).unsqueeze(1);
+  const Tensor seen = (i - torch::arange(keys)).abs() <= 2;  // whole blocks are hidden
+  return seen.logical_and_(i != 1);                          // and all keys from one query
+}
+
 TEST_P(AttentionForms, EqualPlainLibTorchForAnyShards) {
-  const auto [is_causal, form, has_mask] = GetParam();
+  const auto [form, is_causal, extra] = GetParam();
+  if (is_causal && (extra == Extra::AddedMask || extra == Extra::BoolMask)) return;  // refused
+  const int64_t group = extra == Extra::GroupedHeads ? 2 : 1;
+  const double dropout = extra == Extra::Dropout ? 0.3 : 0;
   for (const int ranks : {2, 3, 4}) {
     for (const int64_t queries : {13, 3}) {
       for (const auto& [name, partition] : splits(queries, ranks)) {
         SCOPED_TRACE(c10::str(ranks, " ranks, ", queries, " queries, ", name));
-        run_ranks(ranks, [&, partition = partition](World& world) {
+        run_ranks(ranks, [&, form = form, is_causal = is_causal, extra = extra,
+                          partition = partition](World& world) {
           manual_seed(5);
-          const auto mask = has_mask
-                                ? std::optional<Tensor>(torch::randn({queries, 11}, at::kDouble))
-                                : std::nullopt;
-          const Whole whole(12, queries, 11, is_causal, mask);
+          const auto mask = mask_of(extra, queries, 11);
+          const Whole whole(12, queries, 11, is_causal, mask, group, dropout);
           Tensors cut;
           for (const auto& t : whole.qkv) {
             cut.push_back(scatter_tensor(t.detach(), 0, world.mesh(), {Shard(2)},
@@ -75,7 +88,7 @@ TEST_P(AttentionForms, EqualPlainLibTorchForAnyShards) {
             cut.back().set_requires_grad(true);
           }
           const AttentionFormGuard guard(form);
-          const Tensor y = attend(cut, is_causal, mask);
+          const Tensor y = attend(cut, is_causal, mask, dropout);
           EXPECT_EQ(*spec_of(y), *spec_of(cut[0]));
           EXPECT_EQ(y.strides(), whole.y.strides());
           expect_equal(whole, y, cut,
@@ -85,15 +98,13 @@ TEST_P(AttentionForms, EqualPlainLibTorchForAnyShards) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(CausalTimesBalanced, AttentionForms,
-                         ::testing::Values(Combination{false, AttentionForm::Ring},
-                                           Combination{true, AttentionForm::Ring},
-                                           Combination{false, AttentionForm::Balanced},
-                                           Combination{true, AttentionForm::Balanced},
-                                           Combination{false, AttentionForm::Heads},
-                                           Combination{true, AttentionForm::Heads},
-                                           Combination{false, AttentionForm::Balanced, true},
-                                           Combination{false, AttentionForm::Heads, true}));
+INSTANTIATE_TEST_SUITE_P(
+    CausalTimesBalanced, AttentionForms,
+    ::testing::Combine(::testing::Values(AttentionForm::Ring, AttentionForm::Balanced,
+                                         AttentionForm::Heads),
+                       ::testing::Bool(),
+                       ::testing::Values(Extra::None, Extra::AddedMask, Extra::BoolMask,
+                                         Extra::GroupedHeads, Extra::Dropout)));
 
 TEST(AttentionForms, OfZigzagSequencesEqualThePlainOrder) {
   for (const int ranks : {2, 3, 4}) {
@@ -137,6 +148,47 @@ TEST(AttentionForms, OfZigzagSequencesRefuseOtherPartitions) {
   });
 }
 
+TEST(AttentionForms, OfZigzagQueriesNextToWholeKeysAreRefused) {
+  expect_same_error<SpecMismatch>(2, "zigzag_partition", [](const DeviceMesh& mesh) {
+    const Tensor whole = torch::randn({1, 2, 8, 4});
+    const Tensor q = scatter_tensor(whole, 0, mesh, {Shard(2)});
+    return [=] {
+      const ZigzagSequences scope;
+      attend({q, whole, whole}, true);
+    };
+  });
+}
+
+// One mesh dim cuts the queries, next to whole keys; the other one the keys: positions count from
+// the first query of all.
+TEST(AttentionForms, OfQueriesThatAnotherMeshDimCutsToo) {
+  for (const auto form :
+       {AttentionForm::Auto, AttentionForm::Ring, AttentionForm::Balanced, AttentionForm::Heads}) {
+    for (const bool is_causal : {false, true}) {
+      for (const double dropout : {0.0, 0.4}) {
+        SCOPED_TRACE(c10::str(static_cast<int>(form), is_causal ? " causal " : " ", dropout));
+        run_ranks(4, [&](World& world) {
+          manual_seed(6);
+          const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+          const Whole whole(2, 13, 11, is_causal, {}, 1, dropout);
+          const Placements of_q{Shard(2), Shard(3)};  // features: their ranks share the queries
+          const std::vector<Partition> pieces{{5, 8}, {1, 3}};
+          Tensors cut;
+          for (size_t i = 0; i < 3; ++i) {
+            cut.push_back(
+                i == 0 ? scatter_tensor(whole.qkv[i].detach(), 0, mesh, of_q, pieces)
+                       : scatter_tensor(whole.qkv[i].detach(), 0, mesh, {Replicate(), Shard(2)}));
+            cut.back().set_requires_grad(true);
+          }
+          const AttentionFormGuard guard(form);
+          const Tensor y = attend(cut, is_causal, {}, dropout);
+          expect_equal(whole, y, cut, scatter_tensor(whole.weights, 0, mesh, of_q, pieces));
+        });
+      }
+    }
+  }
+}
+
 // Pairs of a query and a key that see each other: what a rank computes.
 TEST(AttentionForms, BalancedWorkIsEqual) {
   for (const int64_t ranks : {2, 3, 4, 8}) {
@@ -161,13 +213,17 @@ TEST(AttentionForms, BalancedWorkIsEqual) {
   }
 }
 
-int64_t bytes_of_forward(World& world, const AttentionForm form, int64_t heads, int64_t rows) {
-  const Tensor whole = torch::randn({1, heads, rows, 8});
+struct Sent {
+  int64_t bytes, calls;
+};
+Sent sent_by_forward(World& world, const AttentionForm form, int64_t heads, int64_t rows,
+                     int64_t width = 8, bool is_causal = true) {
+  const Tensor whole = torch::randn({1, heads, rows, width});
   const Tensor x = scatter_tensor(whole, 0, world.mesh(), {Shard(2)});
   const AttentionFormGuard guard(form);
   const CommCounter counter;
-  attend({x, x, x}, true);
-  return counter.bytes();
+  attend({x, x, x}, is_causal);
+  return {counter.bytes(), counter.calls()};
 }
 
 TEST(AttentionForms, ByHeadsMoveFewerBytesAndAreChosenThen) {
@@ -175,16 +231,30 @@ TEST(AttentionForms, ByHeadsMoveFewerBytesAndAreChosenThen) {
     run_ranks(ranks, [&](World& world) {
       const int64_t rows = 16;
       const int64_t piece = 4 * rows * 8 * int64_t{sizeof(float)} / ranks;  // of q, k, v or y
-      const int64_t ring = bytes_of_forward(world, AttentionForm::Ring, 4, rows);
-      const int64_t heads = bytes_of_forward(world, AttentionForm::Heads, 4, rows);
+      const auto [ring, by_ring] = sent_by_forward(world, AttentionForm::Ring, 4, rows);
+      const auto [heads, by_heads] = sent_by_forward(world, AttentionForm::Heads, 4, rows);
       EXPECT_EQ(ring, 2 * (ranks - 1) * piece);
       EXPECT_EQ(heads, 4 * piece * (ranks - 1) / ranks);
-      // Equal over two ranks: then the ring, which overlaps.
-      EXPECT_EQ(bytes_of_forward(world, AttentionForm::Auto, 4, rows), ranks > 2 ? heads : ring);
+      EXPECT_EQ(sent_by_forward(world, AttentionForm::Auto, 4, rows).bytes, heads);
       // Heads that do not divide.
-      EXPECT_EQ(bytes_of_forward(world, AttentionForm::Auto, 3, rows), ring / 4 * 3);
+      EXPECT_EQ(sent_by_forward(world, AttentionForm::Auto, 3, rows).bytes, ring / 4 * 3);
     });
   }
+}
+
+// Over two ranks both move equally much: small blocks go by heads, large ones by the ring, which
+// overlaps.
+TEST(AttentionForms, ThatMoveEquallyMuchAreChosenByTheSizeOfABlock) {
+  run_ranks(2, [](World& world) {
+    for (const auto& [rows, want] : std::vector<std::pair<int64_t, AttentionForm>>{
+             {16, AttentionForm::Heads}, {2048, AttentionForm::Ring}}) {
+      const auto calls = [&, rows = rows](AttentionForm form) {
+        return sent_by_forward(world, form, 2, rows, 16, /*is_causal=*/false).calls;
+      };
+      EXPECT_NE(calls(AttentionForm::Ring), calls(AttentionForm::Heads));
+      EXPECT_EQ(calls(AttentionForm::Auto), calls(want)) << rows << " rows";
+    }
+  });
 }
 
 TEST(AttentionForms, ByHeadsAreRefusedWhereHeadsDoNotDivide) {
@@ -200,10 +270,11 @@ TEST(AttentionForms, ByHeadsAreRefusedWhereHeadsDoNotDivide) {
 
 TEST(AttentionForms, BalanceALongCausalSequenceByThemselves) {
   run_ranks(2, [](World& world) {
-    const int64_t moved_at_all = bytes_of_forward(world, AttentionForm::Ring, 1, 512);
-    EXPECT_GT(bytes_of_forward(world, AttentionForm::Auto, 1, 512), moved_at_all);
-    EXPECT_EQ(bytes_of_forward(world, AttentionForm::Auto, 1, 128),
-              bytes_of_forward(world, AttentionForm::Ring, 1, 128));
+    const auto bytes = [&](AttentionForm form, int64_t rows) {
+      return sent_by_forward(world, form, 1, rows).bytes;
+    };
+    EXPECT_GT(bytes(AttentionForm::Auto, 512), bytes(AttentionForm::Ring, 512));
+    EXPECT_EQ(bytes(AttentionForm::Auto, 128), bytes(AttentionForm::Ring, 128));
   });
 }
 

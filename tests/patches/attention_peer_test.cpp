@@ -5,6 +5,8 @@
 #include <shard/attention.h>
 #include <torch/torch.h>
 
+#include <array>
+
 #include "attention_call.h"
 #include "support/sharded_check.h"
 
@@ -26,6 +28,16 @@ Tensor rows(int64_t batch, int64_t heads, int64_t n, int64_t width) {
   return torch::randn({batch, heads, n, width});
 }
 
+/// Plain tensors have no form.
+Function in_form(AttentionForm form, const Function& f) {
+  return [=](const Tensors& t) {
+    const AttentionFormGuard guard(form);
+    return f(t);
+  };
+}
+/// Four heads go by heads over two and four ranks, if nobody asks for the ring.
+constexpr std::array kForms{AttentionForm::Auto, AttentionForm::Ring};
+
 // ---- its test table
 
 struct Size {
@@ -40,8 +52,10 @@ TEST_P(PeersTable, OfCutAndWholeQueriesAndKeys) {
   Check check = once();
   check.grid = Check::Grid::None;
   const Function f = attention();
-  expect_sharded_equals_plain(f, {sharded(whole(), 2), sharded(whole(), 2), sharded(whole(), 2)},
-                              check);
+  for (const auto form : kForms) {
+    expect_sharded_equals_plain(
+        in_form(form, f), {sharded(whole(), 2), sharded(whole(), 2), sharded(whole(), 2)}, check);
+  }
   expect_sharded_equals_plain(f, {weight(whole()), sharded(whole(), 2), sharded(whole(), 2)},
                               check);
   expect_sharded_equals_plain(f, {sharded(whole(), 2), weight(whole()), weight(whole())}, check);
@@ -99,7 +113,10 @@ std::vector<Row> rows_of_the_peer() {
 
 class PeersRow : public ::testing::TestWithParam<Row> {};
 TEST_P(PeersRow, EqualsPlainLibTorch) {
-  expect_sharded_equals_plain(attention(GetParam().options), GetParam().inputs, once());
+  for (const auto form : kForms) {
+    expect_sharded_equals_plain(in_form(form, attention(GetParam().options)), GetParam().inputs,
+                                once());
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Rows, PeersRow, ::testing::ValuesIn(rows_of_the_peer()),
                          [](const auto& info) {
@@ -114,10 +131,7 @@ TEST(PeersReports, GradientsOverRingsOfTwoToFour) {
   torch::manual_seed(3);
   for (const bool is_causal : {false, true}) {
     const Tensor q = rows(1, 2, 23, 8);
-    const auto by_ring = [f = attention({.is_causal = is_causal})](const Tensors& t) {
-      const AttentionFormGuard ring(AttentionForm::Ring);
-      return f(t);
-    };
+    const auto by_ring = in_form(AttentionForm::Ring, attention({.is_causal = is_causal}));
     expect_sharded_equals_plain(by_ring, cut(q, torch::randn_like(q), torch::randn_like(q)),
                                 once({2, 3, 4}));
   }

@@ -222,6 +222,83 @@ TEST(Attention, OfLogitsUpToTwoHundredIsFiniteOverEightBlocks) {
   });
 }
 
+// On a mesh of two dims some ranks may have no heads of the queries, but some of the keys.
+TEST(Attention, OfGroupedHeadsOfWhichSomeRanksHaveNone) {
+  struct Cut {
+    int64_t heads_of_keys;
+    Placements q, k;
+    std::vector<Partition> of_q, of_k;
+  };
+  const Placements whole{Replicate(), Replicate()};
+  const std::vector<Cut> cuts{
+      {1, {Shard(1), Shard(0)}, whole, {{6, 0}, {1, 2}}, {}},
+      {1, {Shard(1), Replicate()}, {Replicate(), Shard(1)}, {{0, 6}, {}}, {{}, {1, 0}}},
+      {1, {Shard(1), Shard(1)}, {Replicate(), Shard(2)}, {{0, 0, 1, 5}, {}}, {{}, {3, 4}}},
+      {2, {Shard(1), Shard(0)}, whole, {{0, 6}, {3, 0}}, {}},
+      {2, {Shard(1), Shard(2)}, {Replicate(), Shard(1)}, {{6, 0}, {1, 4}}, {{}, {0, 2}}},
+  };
+  run_ranks(4, [&](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    const auto attend_grouped = [](const Tensors& t) {
+      return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0, true, {}, true);
+    };
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      SCOPED_TRACE(i);
+      manual_seed(7);
+      const auto& c = cuts[i];
+      Tensors all, cut;
+      for (int t = 0; t < 3; ++t) {
+        const bool is_q = t == 0;
+        all.push_back(torch::randn({3, is_q ? 6 : c.heads_of_keys, is_q ? 5 : 7, 4},
+                                   at::dtype(at::kDouble).requires_grad(true)));
+        cut.push_back(
+            scatter_tensor(all.back().detach(), 0, mesh, is_q ? c.q : c.k, is_q ? c.of_q : c.of_k)
+                .set_requires_grad(true));
+      }
+      const Tensor want = attend_grouped(all);
+      const Tensor got = attend_grouped(cut);
+      EXPECT_LE(relative_error(ShardTensor(got.detach()).full(), want), 1e-12);
+      const auto want_gradients = torch::autograd::grad({want.pow(2).sum()}, all);
+      const auto got_gradients = torch::autograd::grad({got.pow(2).sum()}, cut);
+      for (size_t t = 0; t < 3; ++t) {
+        EXPECT_LE(relative_error(ShardTensor(got_gradients[t]).full(), want_gradients[t]), 1e-11);
+      }
+    }
+  });
+}
+
+// LibTorch takes another kernel for rows that are not dense, which can be differentiated twice; the
+// parts of ranks may be dense where the whole is not.
+TEST(Attention, OfRowsThatAreNotDenseIsDifferentiatedTwice) {
+  run_ranks(3, [](World& world) {
+    manual_seed(8);
+    Tensors whole, cut;
+    for (const auto& [dim, partition] :
+         std::vector<std::pair<int64_t, Partition>>{{1, {0, 0, 1}}, {2, {3, 2, 2}}, {-1, {}}}) {
+      Tensor t = torch::randn({1, 1, 7, 2}, at::kDouble);
+      if (dim == 2) t = t.transpose(1, 3).contiguous().transpose(1, 3);
+      whole.push_back(t.clone().set_requires_grad(true));
+      cut.push_back(dim < 0 ? t.clone()
+                            : scatter_tensor(t, 0, world.mesh(), {Shard(dim)}, partition));
+      cut.back().set_requires_grad(true);
+    }
+    const auto penalty = [](const Tensors& qkv) {
+      Tensor sum = torch::zeros({}, at::kDouble);
+      for (const Tensor& g :
+           torch::autograd::grad({attend(qkv, true).pow(2).sum()}, qkv, {}, true, true)) {
+        sum = sum + g.pow(2).sum();
+      }
+      return torch::autograd::grad({sum}, qkv);
+    };
+    const auto want = penalty(whole);
+    const auto got = penalty(cut);
+    for (size_t i = 0; i < 3; ++i) {
+      const Tensor gradient = is_shard_tensor(got[i]) ? ShardTensor(got[i]).full() : got[i];
+      EXPECT_LE(relative_error(gradient, want[i]), 1e-10) << i;
+    }
+  });
+}
+
 // ---- refusals
 
 struct Refused {

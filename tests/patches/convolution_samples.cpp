@@ -113,6 +113,9 @@ std::vector<Sample> layout_cases() {
       {"sharded_weight_is_used_whole",
        {constant(field({1, 2, 6, 4})), sharded(filter({3, 2, 3, 3}), 0)},
        conv2d(geometry(1, 1))},
+      {"cut_batch_and_weight_next_to_a_plain_bias",
+       {sharded(field({4, 4, 5, 4}), 0), sharded(filter({3, 4, 3, 3}), 0), weight(field({3}))},
+       [](const Tensors& t) { return torch::conv2d(t[0], t[1], t[2], 1, 1); }},
       {"one_dim",
        {sharded(field({2, 3, 11}), 2), weight(filter({4, 3, 5}))},
        [](const Tensors& t) { return torch::conv1d(t[0], t[1], {}, 2, 1); }},
@@ -140,7 +143,8 @@ std::vector<Sample> layout_cases() {
 
 std::vector<Sample> layouts() {
   return with_whole(with_traffic(layout_cases(), {{"sharded_weight_is_used_whole", 2.25}}),
-                    "every rank needs the whole filter", {"sharded_weight_is_used_whole"});
+                    "every rank needs the whole filter",
+                    {"sharded_weight_is_used_whole", "cut_batch_and_weight_next_to_a_plain_bias"});
 }
 SHARD_SAMPLES(ConvolutionLayout, layouts());
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What physics models are made of besides convolution and attention, in the forms that other
-// libraries refuse: each equals the plain op.
+// libraries refuse: each equals the plain op. Rows are numbered as in the peer's table.
 #include <torch/torch.h>
 
 #include "patches/edge_cases.h"
@@ -32,35 +32,35 @@ std::vector<Sample> samples() {
   const Check once{.double_backward = false};
   const Function select = [](const Tensors& t) { return t[0].index_select(0, t[1]).square(); };
   return {
-      transposed("transposed_k2_s2", 2, 2, 0),
-      transposed("transposed_k3_s1_p1", 3, 1, 1),
-      transposed("transposed_k4_s2_p1", 4, 2, 1),
-      transposed("transposed_k3_s2_p1_op1", 3, 2, 1, 1),
+      transposed("row_39_transposed_k2_s2", 2, 2, 0),
+      transposed("row_40_transposed_k3_s1_p1", 3, 1, 1),
+      transposed("row_41_transposed_k4_s2_p1", 4, 2, 1),
+      transposed("row_42_transposed_k3_s2_p1_op1", 3, 2, 1, 1),
       of(
-          "max_pool_with_indices", d({1, 2, 9, 6}), 2,
+          "row_52_max_pool_with_indices", d({1, 2, 9, 6}), 2,
           [](const Tensor& t) { return std::get<1>(at::max_pool2d_with_indices(t, 2)); }, once),
-      of("adaptive_average_pool", d({1, 2, 9, 6}), 2,
+      of("row_54_adaptive_average_pool", d({1, 2, 9, 6}), 2,
          [](const Tensor& t) {
            return at::adaptive_avg_pool2d(t, {4, 4});
          }),
-      of("bicubic", d({1, 2, 9, 6}), 2,
+      of("row_75_bicubic", d({1, 2, 9, 6}), 2,
          [](const Tensor& t) {
            return F::interpolate(t, F::InterpolateFuncOptions()
                                         .scale_factor(std::vector<double>{2, 2})
                                         .mode(torch::kBicubic)
                                         .align_corners(false));
          }),
-      of("unfold", d({1, 2, 9, 6}), 2,
+      of("row_156_unfold", d({1, 2, 9, 6}), 2,
          [](const Tensor& t) {
            return at::im2col(t, {3, 3}, {1, 1}, {1, 1}, {1, 1});
          }),
-      of("pixel_shuffle", d({1, 8, 7, 3}), 2,
+      of("row_155_pixel_shuffle", d({1, 8, 7, 3}), 2,
          [](const Tensor& t) { return at::pixel_shuffle(t, 2); }),
       {"embedding_of_sharded_tokens",
        {weight(d({7, 3})), constant(torch::randint(0, 7, {2, 16}), 1)},
        [](const Tensors& t) { return at::embedding(t[0], t[1]); },
        once},
-      of("fourier_of_another_dim", d({9, 8}), 0,
+      of("row_154_fourier_of_another_dim", d({9, 8}), 0,
          [](const Tensor& t) { return at::fft_rfft(t, {}, 1).abs(); }),
       of(
           "fourier_of_the_sharded_dim", d({9, 8}), 0,

@@ -99,6 +99,9 @@ std::vector<Sample> layouts() {
       {"sharded_weight_is_used_whole",
        {constant(field({1, 2, 6, 4})), sharded(filter({2, 3, 3, 3}), 0)},
        spread(geometry(2, 1))},
+      {"cut_batch_and_weight_next_to_a_plain_bias",
+       {sharded(field({4, 4, 3, 4}), 0), sharded(filter({4, 3, 3, 3}), 0), weight(field({3}))},
+       [](const Tensors& t) { return torch::conv_transpose2d(t[0], t[1], t[2], 2, 1); }},
       {"one_dim",
        {sharded(field({2, 3, 7}), 2), weight(filter({3, 4, 5})), weight(field({4}))},
        [](const Tensors& t) { return torch::conv_transpose1d(t[0], t[1], t[2], 3, 1, 1); }},
@@ -133,8 +136,9 @@ std::vector<Sample> layouts() {
        }},
   };
 }
-SHARD_SAMPLES(TransposedLayout,
-              with_whole(layouts(), "a weight is used whole", {"sharded_weight_is_used_whole"}));
+SHARD_SAMPLES(TransposedLayout, with_whole(layouts(), "a weight is used whole",
+                                           {"sharded_weight_is_used_whole",
+                                            "cut_batch_and_weight_next_to_a_plain_bias"}));
 
 /// Any geometry in one to three spatial dims.
 Sample random_sample(Random& r) {
