@@ -11,6 +11,7 @@
 #include <shard/attention_patch.h>
 #include <shard/exchange.h>
 #include <shard/patch.h>
+#include <shard/redistribute_together.h>
 #include <shard/ring_attention.h>
 
 #include <algorithm>
@@ -28,8 +29,11 @@ constexpr const char* kName = kAttention;
 
 // ---- down to local tensors and back
 
+SpecRef target_of(const Tensor& t, const Layout& layout) {
+  return spec_of(t)->with(layout.placement, t.sizes(), layout.partition);
+}
 Tensor moved(const Tensor& t, const Layout& layout) {
-  return redistribute(t, spec_of(t)->with(layout.placement, t.sizes(), layout.partition));
+  return redistribute(t, target_of(t, layout));
 }
 
 bool cuts_queries(const AttentionCall& a, const AttentionLie& lie) {
@@ -52,15 +56,23 @@ AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
   AttentionCall result = a;
   if (cuts_queries(a, lie) && mesh.size() > 1) result.has_all_queries = false;
   const std::array<Tensor*, 4> results{&result.q, &result.k, &result.v, &result.mask};
+  std::vector<Tensor> moving;
+  std::vector<SpecRef> targets;
+  std::vector<size_t> places;
   for (size_t i = 0; i < 4; ++i) {
     const Tensor& t = *a.tensors()[i];
     if (plain[i].defined()) {
       *results[i] = plain[i];
     } else if (t.defined()) {
-      const bool is_contribution = layouts[i].is_replicate() && !is_alike;
-      const Tensor cut = moved(t, layouts[i]);
-      *results[i] = is_contribution ? to_local(cut, Partial()) : to_local(cut);
+      moving.push_back(t);
+      targets.push_back(target_of(t, layouts[i]));
+      places.push_back(i);
     }
+  }
+  const auto cut = redistribute_together(moving, targets);
+  for (size_t i = 0; i < cut.size(); ++i) {
+    const bool is_contribution = layouts[places[i]].is_replicate() && !is_alike;
+    *results[places[i]] = is_contribution ? to_local(cut[i], Partial()) : to_local(cut[i]);
   }
   return result;
 }

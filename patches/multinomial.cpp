@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling by weights: the samples that one device draws (docs/random-numbers.md). Every rank has
 // the whole weights of its rows.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +9,7 @@
 #include <ATen/ops/topk.h>
 #include <shard/bottom.h>
 #include <shard/patch.h>
+#include <shard/random.h>
 
 #include <limits>
 
@@ -69,8 +69,13 @@ Tensor multinomial(const Tensor& self, int64_t count, bool replacement,
                       "multinomial",
                       "got weights that are negative, not finite, or all zero in a row; expected "
                       "weights >= 0 of which one is positive.");
-  const at::Generator from = generator ? *generator : at::detail::getDefaultCPUGenerator();
+  const at::Generator from = generator_or_default(generator, innermost(self).device());
   if (count == 1 || !replacement) return without_replacement(weights, count, from);
+  if (!innermost(self).is_cpu()) {
+    refuse_op("aten::multinomial", c10::str(count, " samples a row with replacement on a GPU"),
+              "samples without replacement, or one: which number a sample has depends on the "
+              "whole launch");
+  }
   return with_replacement(with_whole_dim(weights, self.dim() - 1), count, from);
 }
 

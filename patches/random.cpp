@@ -2,7 +2,9 @@
 // Random numbers: the same as one device draws with the same generator, for any ranks and shards,
 // and the generator afterwards is where it would be there. Every rank must call with equal
 // generators, as the default ones are after launch(). docs/random-numbers.md.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_fused_dropout.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout.h>
@@ -10,6 +12,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <shard/patch.h>
+#include <shard/random.h>
 
 namespace shard {
 namespace {
@@ -17,9 +20,14 @@ namespace {
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
-/// LibTorch's sampler compares one uniform number an element with its probability.
+/// LibTorch's samplers compare one uniform number an element with its probability.
 Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  if (!innermost(self).is_cpu()) {
+    const Tensor numbers = at::empty_like(self, at::kFloat);
+    fill_with_numbers_of_bernoulli(numbers, std::move(generator));
+    return self.copy_(numbers.le(self.scalar_type() == at::kDouble ? p : p.to(at::kFloat)));
+  }
   const auto dtype = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return self.copy_(at::empty_like(self, dtype).uniform_(0, 1, std::move(generator)).lt(p));
 }
@@ -52,17 +60,35 @@ Tensor normal_of_width(double mean, const Tensor& std, OptionalGenerator generat
 
 Tensor normal(const Tensor& mean, const Tensor& std, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  check<SpecMismatch>(mean.sizes() == std.sizes(), "normal", "got mean ", mean.sizes(), " and std ",
-                      std.sizes(), "; expected equal sizes. expand() one of them.");
-  const Tensor& like = is_shard_tensor(mean) ? mean : std;
+  const auto sizes = at::infer_size(mean.sizes(), std.sizes());
+  const Tensor like = (is_shard_tensor(mean) ? mean : std).expand(sizes);
   return standard_normal(like, std::move(generator)).mul_(std).add_(mean);
+}
+
+/// GPUs have a kernel of its own for dropout. It treats several numbers at once where the tensor
+/// suits that, in the order of memory, else in the order of indices.
+Tensor kept_on_a_gpu(const Tensor& x, double p) {
+  const bool has_order =
+      x.is_contiguous() || (x.is_non_overlapping_and_dense() && x.numel() % 2 == 0);
+  if (!has_order) {
+    refuse_op("aten::native_dropout", c10::str("strides ", x.strides(), " on a GPU"),
+              "a contiguous tensor: call contiguous() before");
+  }
+  const Sampler sampler{"aten::_fused_dropout",
+                        [p](const Tensor& numbers, const at::Generator& generator) {
+                          numbers.copy_(std::get<1>(at::_fused_dropout(numbers, 1 - p, generator)));
+                        }};
+  const Tensor numbers = at::empty_like(x);
+  fill_as_one_device(numbers, sampler);
+  return numbers.to(at::kBool);
 }
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& x, double p, std::optional<bool> train) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (x.numel() == 0 || !train.value_or(true)) return {x.clone(), at::ones_like(x, at::kBool)};
   if (p == 1) return {at::zeros_like(x), at::zeros_like(x, at::kBool)};
-  const Tensor mask = at::empty_like(x, at::kBool).bernoulli_(1 - p);
+  const Tensor mask =
+      innermost(x).is_cpu() ? at::empty_like(x, at::kBool).bernoulli_(1 - p) : kept_on_a_gpu(x, p);
   return {x.mul(mask).mul_(1 / (1 - p)), mask};
 }
 

@@ -29,7 +29,7 @@ check $build/bin/test_runtime --file cuda_test
 # timeout only (docs/limits.md).
 check env SHARD_DEVICE_COMM=staged $build/bin/test_launch --gtest_filter='MpiJob.*-*ShardRanks'
 for ranks in 2 4; do
-  for file in mpi_networks_test mpi_samples_test; do
+  for file in mpi_networks_test mpi_samples_test mpi_random_test; do
     check scripts/mpirun.sh $ranks $build/bin/test_mpi --file $file
   done
 done

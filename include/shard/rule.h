@@ -125,7 +125,7 @@ Layout cut_elsewhere(const OpCall& call, c10::IntArrayRef sizes, c10::IntArrayRe
 Rule like_input();
 
 /// Fills argument 0 with random numbers: the parts of those that one device would draw, wherever
-/// the tensor is cut (docs/random-numbers.md). Needs argument `generator`. CPU only.
+/// the tensor is cut (docs/random-numbers.md). Needs argument `generator`.
 Rule draws();
 
 /// `view` and its kin: the sizes are argument 1. See NOTE [Views across a sharded dim].

@@ -14,5 +14,6 @@
 #include <shard/mesh.h>
 #include <shard/modes.h>
 #include <shard/parameters.h>
+#include <shard/random.h>
 #include <shard/spec.h>
 #include <shard/tensor.h>

@@ -20,7 +20,7 @@ from shardtensor._C import (
     HandlerRegistration, MemoryAccount, MissingShardPatch, Partial, PeerFailed, Placement, Replicate, Shard,
     SpecMismatch, UndeterminedShardingError, World, all_reduce, broadcast_tensors, chunk_partition, common_sum,
     describe, describe_build, empty, even_partition, fallback_mode, from_local, from_process_group, full,
-    is_shard_tensor, local, local_weights, manual_seed, redistribute, register_dispatch_handler,
+    is_shard_tensor, local, local_weights, manual_seed, rand, randn, redistribute, register_dispatch_handler,
     register_function_handler, run_ranks, scatter_tensor, set_check_replicated, set_explain, set_fallback_mode,
     set_tensor_promotion_mode, zeros)
 from shardtensor import _compile, _tensor_methods

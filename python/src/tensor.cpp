@@ -4,6 +4,7 @@
 #include <shard/describe.h>
 #include <shard/parameters.h>
 #include <shard/primitives.h>
+#include <shard/random.h>
 #include <shard/tensor.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -75,8 +76,9 @@ void bind_maker(py::module_& m, const char* name, Maker make) {
              std::optional<Partition> partition) {
         at::TensorOptions options;
         if (dtype) options = options.dtype(*dtype);
-        return make(shape, mesh, to_placements(placements), options,
-                    partition.value_or(Partition()));
+        const Placements lie = to_placements(placements);
+        const py::gil_scoped_release unlocked;
+        return make(shape, mesh, lie, options, partition.value_or(Partition()));
       },
       py::arg("shape"), py::arg("mesh"), py::arg("placements"), py::arg("dtype") = py::none(),
       py::arg("partition") = py::none(), "Every rank allocates its own part. No communication.");
@@ -115,6 +117,8 @@ void bind_tensor(py::module_& m) {
       "The same global values placed otherwise, differentiable. Collective unless nothing moves.");
   bind_maker(m, "empty", &empty);
   bind_maker(m, "zeros", &zeros);
+  bind_maker(m, "rand", &rand);
+  bind_maker(m, "randn", &randn);
   m.def("mesh_of", [](const Tensor& tensor) { return ShardTensor(tensor).mesh(); });
   m.def("placements_of", [](const Tensor& tensor) { return ShardTensor(tensor).placements(); });
   m.def("partition_of",

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <shard/environment.h>
+#include <shard/error.h>
 #include <shard/log.h>
 
 #include <filesystem>
@@ -54,9 +55,21 @@ void register_device_plugin(const DevicePlugin* plugin) { registered = plugin; }
 const DevicePlugin* device_plugin() { return loaded().plugin; }
 const std::string& device_plugin_error() { return loaded().error; }
 
+void check_one_kind(const std::vector<std::string>& kinds) {
+  for (size_t rank = 0; rank < kinds.size(); ++rank) {
+    check<ConfigError>(kinds[rank] == kinds[0], "launch", "device: got ", kinds[rank], " on rank ",
+                       rank, "; expected ", kinds[0],
+                       ", as on rank 0, so that all ranks compute the same. Use GPUs of one kind.");
+  }
+}
+
 std::shared_ptr<CommunicatorBackend> backend_for(std::shared_ptr<CommunicatorBackend> host,
                                                  c10::Device device) {
   if (device.is_cpu()) return host;
+  if (host->size() > 1) {
+    const DevicePlugin* any = device_plugin();
+    check_one_kind(host->all_gather_bytes(any ? any->kind(device) : ""));
+  }
   const DevicePlugin* plugin = environment().staged_devices ? nullptr : device_plugin();
   const auto identities = host->size() == 1
                               ? std::vector<std::string>{""}

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of ops that fill a tensor with random numbers.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <shard/error.h>
 #include <shard/rule.h>
 
-#include "random/draw.h"
-#include "tensor/grid.h"
+#include "random/fill.h"
 #include "tensor/impl.h"
 
 namespace shard {
@@ -36,10 +34,6 @@ Sampler sampler_of(const c10::OperatorHandle& op, const std::string& name,
   return {name, std::move(fill)};
 }
 
-at::Generator generator_of(const IValue& argument) {
-  return argument.isNone() ? at::detail::getDefaultCPUGenerator() : argument.toGenerator();
-}
-
 size_t index_of_generator(const c10::OperatorHandle& op) {
   const auto index = op.schema().argumentIndexWithName("generator");
   TORCH_INTERNAL_ASSERT(index, op.schema().name(), " has no generator");
@@ -60,7 +54,6 @@ std::optional<Decision> draw(const OpCall& call) {
   const auto& self = call.tensor(0);
   check<SpecMismatch>(!self.is_partial(), call.name(), "got ", *self.spec,
                       " to fill; expected Shard or Replicate. redistribute() it first.");
-  if (!self.tensor.device().is_cpu()) return std::nullopt;
   Decision decision;
   decision.inputs.push_back(self.layout());
   decision.outputs.push_back(self.layout());
@@ -69,17 +62,13 @@ std::optional<Decision> draw(const OpCall& call) {
   for (size_t i = 0; i < call.size(); ++i) arguments.push_back(call.argument(i));
   const auto op = find_op(call.name());
   const size_t generator_at = index_of_generator(op);
-  const auto generator = generator_of(arguments[generator_at]);
+  const auto generator = generator_or_default(arguments[generator_at].toOptional<at::Generator>(),
+                                              self.tensor.device());
   const Tensor whole = self.tensor;
   decision.local = [whole, generator,
                     sampler = sampler_of(op, call.name(), std::move(arguments), generator_at)](
                        c10::ArrayRef<IValue> local) {
-    const Grid grid = Grid::of(whole);
-    const WholeTensor geometry{{whole.sizes().begin(), whole.sizes().end()},
-                               {whole.strides().begin(), whole.strides().end()},
-                               whole.scalar_type()};
-    const Tensor& own = bump_inner_levels(local[0].toTensor());
-    own.copy_(draw_part(geometry, sampler, generator, grid.box(grid.mesh.rank())));
+    fill_part(bump_inner_levels(local[0].toTensor()), whole, sampler, generator);
     return std::vector<IValue>{local[0]};
   };
   return decision;

@@ -5,6 +5,8 @@
 #include <shard/error.h>
 
 #include <algorithm>
+#include <limits>
+#include <mutex>
 #include <numeric>
 
 #include "random/runs.h"
@@ -35,6 +37,17 @@ bool is_contiguous(const WholeTensor& whole) {
   for (size_t i = whole.sizes.size(); i-- > 0;) {
     if (whole.sizes[i] != 1 && whole.strides[i] != expected) return false;
     expected *= whole.sizes[i];
+  }
+  return true;
+}
+
+/// Without gaps.
+bool is_dense(const WholeTensor& whole, const std::vector<int64_t>& order) {
+  int64_t expected = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const auto dim = static_cast<size_t>(order[i]);
+    if (whole.sizes[dim] != 1 && whole.strides[dim] != expected) return false;
+    expected *= whole.sizes[dim];
   }
   return true;
 }
@@ -98,12 +111,12 @@ void for_each_stretch(const Runs& runs, const Visit& visit) {
 
 }  // namespace
 
-RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler)
+RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler, bool is_in_turns)
     : whole_(std::move(whole)),
       sampler_(std::move(sampler)),
       total_(product(whole_.sizes)),
       numbers_{whole_.dtype, is_contiguous(whole_)},
-      kind_(kind_of(sampler_, numbers_)),
+      kind_(is_in_turns ? StreamKind::Turns : kind_of(sampler_, numbers_)),
       order_(kind_ == StreamKind::Seeded ? index_order(whole_) : memory_order(whole_)) {
   check<MissingShardPatch>(kind_ != StreamKind::Unknown, sampler_.op, "got a sharded tensor of ",
                            c10::IntArrayRef(whole_.sizes),
@@ -112,14 +125,39 @@ RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler)
 }
 
 RandomDraw::RandomDraw(WholeTensor whole, Sampler sampler, const Generator& generator)
-    : RandomDraw(std::move(whole), std::move(sampler)) {
-  if (kind_ == StreamKind::Seeded) {
-    seed_ = next_word(generator);
+    : RandomDraw(std::move(whole), std::move(sampler), !generator.device().is_cpu()) {
+  if (kind_ != StreamKind::Sequential) {
+    begin(generator);
     return;
   }
   start_ = generator.clone();
   for_each_block(0, total_, block_size(total_),
                  [&](int64_t, int64_t count) { numbers_.draw(sampler_, count, generator); });
+}
+
+void RandomDraw::begin(const Generator& generator) {
+  if (kind_ == StreamKind::Turns) return begin_turns(generator);
+  seed_ = next_word(generator);
+}
+
+void RandomDraw::begin_turns(const Generator& generator) {
+  constexpr int64_t kVector = 16;  // elements that a kernel may treat at once, at most
+  constexpr int64_t kBytesOfALaunch = std::numeric_limits<int32_t>::max();
+  const auto bytes = total_ * static_cast<int64_t>(c10::elementSize(whole_.dtype));
+  check<MissingShardPatch>(bytes <= kBytesOfALaunch, sampler_.op, "got a sharded tensor of ",
+                           c10::IntArrayRef(whole_.sizes), ", ", bytes, " bytes on ", whole_.device,
+                           "; expected at most ", kBytesOfALaunch,
+                           ": LibTorch fills larger ones in several launches. Draw parts.");
+  numbers_ = {whole_.dtype, is_dense(whole_, order_), whole_.device, total_ % kVector};
+  const Turns turns = turns_of(sampler_, numbers_, !is_contiguous(whole_), generator);
+  check<MissingShardPatch>(turns.size > 0, sampler_.op, "got a sharded tensor of ",
+                           c10::IntArrayRef(whole_.sizes), " on ", whole_.device,
+                           "; expected a sampler of which a part can be drawn alone, as a trial "
+                           "found this one is not. Draw on the whole tensor and scatter it.");
+  turns_ = DrawInTurns{sampler_, numbers_, turns, total_, generator.clone()};
+  auto moved = generator;
+  const std::lock_guard lock(moved.mutex());
+  moved.set_offset(moved.get_offset() + turns.taken(total_));
 }
 
 Tensor RandomDraw::part(const Box& box) const {
@@ -128,12 +166,14 @@ Tensor RandomDraw::part(const Box& box) const {
 
 Tensor RandomDraw::collect(const Box& box, const Generator& sequential) const {
   const auto size = permuted(box.size, order_);
-  const Tensor part = at::empty(size, whole_.dtype);
+  Tensor part = at::empty(size, at::TensorOptions(whole_.device).dtype(whole_.dtype));
   std::optional<Runs> runs;
   if (part.numel() > 0) {
     runs.emplace(permuted(whole_.sizes, order_), permuted(box.begin, order_), size);
   }
-  if (sequential.defined()) {
+  if (turns_) {
+    if (runs) part = turns_->part(*runs).view(size);
+  } else if (sequential.defined()) {
     for_each_block(0, total_, block_size(total_), [&](int64_t begin, int64_t count) {
       const Tensor block = numbers_.draw(sampler_, count, sequential);
       if (runs) keep(block, begin, *runs, part);
@@ -154,9 +194,9 @@ Tensor RandomDraw::collect(const Box& box, const Generator& sequential) const {
 }
 
 Tensor draw_part(WholeTensor whole, Sampler sampler, const Generator& generator, const Box& box) {
-  RandomDraw draw(std::move(whole), std::move(sampler));
+  RandomDraw draw(std::move(whole), std::move(sampler), !generator.device().is_cpu());
   if (draw.kind_ == StreamKind::Sequential) return draw.collect(box, generator);
-  draw.seed_ = next_word(generator);
+  draw.begin(generator);
   return draw.part(box);
 }
 

@@ -49,8 +49,11 @@ StreamKind try_out(const Sampler& sampler, const Numbers& numbers) {
 }  // namespace
 
 Tensor Numbers::draw(const Sampler& sampler, int64_t count, const Generator& generator) const {
+  const auto options = at::TensorOptions(device).dtype(dtype);
   const Tensor numbers =
-      in_contiguous_tensors ? at::empty({count}, dtype) : at::empty({count, 2}, dtype).select(1, 0);
+      in_contiguous_tensors
+          ? at::empty({misalignment + count}, options).narrow(0, misalignment, count)
+          : at::empty({count, 2}, options).select(1, 0);
   sampler.fill(numbers, generator);
   return numbers.contiguous();
 }

@@ -136,18 +136,6 @@ std::vector<Sample> samples() {
        [](const Tensors& t) {
          return t[0].masked_scatter(t[0].detach() == t[0].detach().max(), t[1]).square();
        }},
-      {"cumprod_with_zeros",
-       {sharded(d({9, 4}).relu(), 0)},
-       [](const Tensors& t) { return t[0].cumprod(1); },
-       Check{.double_backward = false,
-             .traffic = 40,
-             .holds_whole = "LibTorch's gradient of zeros begins with a plain tensor that is"}},
-      {"cumprod_with_zeros_along_the_cut_dim",
-       {sharded(d({9, 4}).relu(), 0)},
-       [](const Tensors& t) { return t[0].cumprod(0); },
-       Check{.double_backward = false,
-             .traffic = 40,
-             .holds_whole = "LibTorch's gradient of zeros begins with a plain tensor that is"}},
       {"combinations",
        {sharded(d({7}), 0)},
        [](const Tensors& t) {

@@ -59,6 +59,43 @@ std::vector<Sample> cases() {
 }
 SHARD_SAMPLES(Scans, cases());
 
+/// LibTorch's gradients of these make plain zeros of the sizes that they see.
+std::vector<Sample> products_and_extremes() {
+  torch::manual_seed(87);
+  const auto x = [] { return d({2, 8, 6}); };
+  const auto with_zeros = [] { return d({9, 4}).relu(); };
+  const Check values{.gradients = false, .double_backward = false, .traffic = 0.75};
+  const Check moves{.traffic = 1.5};
+  return {
+      of(
+          "cumprod", x(), 1, [](const Tensor& t) { return t.cumprod(1); }, moves),
+      of("cumprod_of_another_dim", x(), 1, [](const Tensor& t) { return t.cumprod(-1); }),
+      of("cumprod_of_a_line", d({11}), 0, [](const Tensor& t) { return t.cumprod(0); },
+         {.traffic = 8, .holds_whole = "there is no other dim to cut"}),
+      of("cumprod_with_zeros", with_zeros(), 0, [](const Tensor& t) { return t.cumprod(1); }),
+      of(
+          "cumprod_with_zeros_along_the_cut_dim", with_zeros(), 0,
+          [](const Tensor& t) { return t.cumprod(0); }, moves),
+      of("cumprod_of_a_pending_sum", x(), 1, [](const Tensor& t) { return t.sum(1).cumprod(1); }),
+      of(
+          "cumprod_of_integers", torch::randint(0, 9, {7, 3}, at::kInt), 0,
+          [](const Tensor& t) { return t.cumprod(0); }, values),
+      of(
+          "cummax", x(), 1, [](const Tensor& t) { return std::get<0>(t.cummax(1)).square(); },
+          moves),
+      of("cummax_of_another_dim", x(), 1,
+         [](const Tensor& t) { return std::get<0>(t.cummax(2)).square(); }),
+      of("cummin_of_a_line", x(), 1,
+         [](const Tensor& t) {
+           return std::get<0>(t.select(0, 0).select(1, 0).cummin(0)).square();
+         },
+         {.traffic = 8}),
+      of("cummin_indices", x(), 1, [](const Tensor& t) { return std::get<1>(t.cummin(1)); },
+         {.traffic = 0.75}),
+  };
+}
+SHARD_SAMPLES(ProductsAndExtremes, products_and_extremes());
+
 /// Infinite values stay with the lines that have them.
 std::vector<Sample> infinite_cases() {
   torch::manual_seed(86);
@@ -73,8 +110,20 @@ Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 9);
   const auto last = static_cast<int64_t>(sizes.size()) - 1;
   const int64_t along = r.integer(0, last);
-  return of("random", r.tensor(sizes), r.integer(0, last),
-            [=](const Tensor& t) { return t.cumsum(along).square(); });
+  const int64_t kind = r.integer(0, 2);
+  const int64_t cut = r.integer(0, last);
+  const Tensor x = r.tensor(sizes);
+  Check check;
+  if (kind > 0 && cut == along) check.traffic = 3;
+  if (kind > 0 && x.numel() == x.size(along)) check.holds_whole = "there is no other dim to cut";
+  return of(
+      "random", x, cut,
+      [=](const Tensor& t) {
+        if (kind == 1) return t.cumprod(along);
+        if (kind == 2) return std::get<0>(t.cummin(along)).square();
+        return t.cumsum(along).square();
+      },
+      check);
 }
 SHARD_RANDOM_SAMPLES(RandomScan, random_sample);
 

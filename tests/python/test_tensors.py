@@ -145,6 +145,20 @@ def test_messages_are_counted(on_ranks):
     on_ranks(2, check)
 
 
+def test_random_makers_give_the_numbers_of_one_device(on_ranks):
+    torch.manual_seed(8)
+    expected = torch.rand(7, 3), torch.randn(7, 3, dtype=torch.float64)
+
+    def check(world):
+        st.manual_seed(8)
+        uniform = st.rand([7, 3], world.mesh(), st.Shard(0), partition=[4, 0, 3])
+        normal = st.randn([7, 3], world.mesh(), st.Shard(1), dtype=torch.float64)
+        assert torch.equal(st.full(uniform), expected[0]) and torch.equal(st.full(normal), expected[1])
+        assert list(st.local(uniform).shape) == [[4, 0, 3][world.rank], 3]
+
+    on_ranks(3, check)
+
+
 def test_dropped_tensors_give_their_memory_back(on_ranks):
     def check(world):
         account = st.MemoryAccount()

@@ -6,6 +6,7 @@
 #include <shard/error.h>
 #include <shard/launch.h>
 #include <shard/memory.h>
+#include <shard/random.h>
 #include <shard/tensor.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
@@ -175,6 +176,28 @@ TEST(RandomNumbers, NeedMemoryForThePartOnly) {
     x.normal_();
     torch::dropout(x, 0.5, true);
     EXPECT_LT(account.largest(), kRows * 64 * 4 * 6 / 10);
+  });
+}
+
+TEST(RandomNumbers, MakeTensorsOfWhichARankHasItsPart) {
+  torch::manual_seed(4);
+  const Tensor uniform = torch::rand({7, 5}, torch::kDouble);
+  const Tensor normal = torch::randn({7, 5}, torch::kDouble);
+  run_ranks(3, [&](World& world) {
+    const auto mesh = world.mesh({{"domain", -1}});
+    for (const Placements& placements : {Placements{Shard(0)}, {Shard(1)}, {Replicate()}}) {
+      torch::manual_seed(4);
+      const Tensor x = rand({7, 5}, mesh, placements, torch::kDouble);
+      const Tensor y =
+          randn({7, 5}, mesh, placements, at::TensorOptions(torch::kDouble).requires_grad(true));
+      EXPECT_EQ(ShardTensor(x).placements(), placements);
+      EXPECT_TRUE(at::equal(ShardTensor(x).full(), uniform)) << placements[0];
+      EXPECT_TRUE(at::equal(ShardTensor(y).full(), normal)) << placements[0];
+      EXPECT_TRUE(y.is_leaf() && y.requires_grad() && !x.requires_grad());
+    }
+    const Tensor cut = randn({7}, mesh, {Shard(0)}, {}, {0, 6, 1});
+    EXPECT_EQ(ShardTensor(cut).partition(0), (Partition{0, 6, 1}));
+    EXPECT_THROW(rand({7}, mesh, {Partial()}), SpecMismatch);
   });
 }
 

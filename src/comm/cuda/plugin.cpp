@@ -23,6 +23,14 @@ std::string identity(c10::Device device) {
   return c10::str(host.data(), "/", bus.data());
 }
 
+std::string kind(c10::Device device) {
+  cudaDeviceProp properties{};
+  const int index = device.has_index() ? device.index() : 0;
+  check_cuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  return c10::str(properties.name, ", ", properties.multiProcessorCount, " multiprocessors of ",
+                  properties.maxThreadsPerMultiProcessor, " threads");
+}
+
 std::shared_ptr<CommunicatorBackend> make_backend(std::shared_ptr<CommunicatorBackend> host,
                                                   c10::Device device) {
   return std::make_shared<NcclCommunicator>(std::move(host), device);
@@ -37,7 +45,7 @@ std::string versions() {
                   CUDNN_MINOR, ", NCCL ", nccl / 10000, ".", nccl / 100 % 100, ".", nccl % 100);
 }
 
-const DevicePlugin plugin{&identity, &make_backend, &versions};
+const DevicePlugin plugin{&identity, &kind, &make_backend, &versions};
 
 [[maybe_unused]] const bool is_registered = (register_device_plugin(&plugin), true);
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "random/turns.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace shard {
+namespace {
+
+using at::Generator;
+using at::Tensor;
+
+/// No GPU has so many threads that a turn has more numbers.
+constexpr int64_t kLargestTurn = int64_t{1} << 26;
+
+/// Draws from the beginning of a sequence of its own.
+class Trial {
+ public:
+  Trial(const Sampler& sampler, Numbers numbers, const Generator& generator)
+      : sampler_(sampler), numbers_(numbers), generator_(generator.clone()) {}
+
+  Tensor draw(int64_t count, uint64_t offset) {
+    generator_.set_offset(offset);
+    return numbers_.draw(sampler_, count, generator_);
+  }
+  uint64_t taken(int64_t count) {
+    draw(count, 0);
+    return generator_.get_offset();
+  }
+  /// Whether a tensor is filled in the order of its memory.
+  bool follows_memory() {
+    const Tensor in_order = draw(48 * 64, 0);
+    const Tensor rows = at::empty({48, 64, 2}, in_order.options());
+    const Tensor permuted =
+        (numbers_.in_contiguous_tensors ? rows.flatten().narrow(0, 0, 48 * 64).view({48, 64})
+                                        : rows.select(2, 0))
+            .t();
+    generator_.set_offset(0);
+    sampler_.fill(permuted, generator_);
+    return at::equal(permuted.t().flatten(), in_order);
+  }
+  /// Whether turns drawn alone are those of one draw of several, the last of them not full.
+  bool is_made_of(const Turns& turns) {
+    const int64_t total = 3 * turns.size + numbers_.misalignment;
+    const Tensor all = draw(total, 0);
+    for (int64_t turn = 0; turn * turns.size < total; ++turn) {
+      const int64_t begin = turn * turns.size;
+      const int64_t count = std::min(turns.size, total - begin);
+      const Tensor alone = draw(turns.size, static_cast<uint64_t>(turn) * turns.offset);
+      if (!at::equal(alone.narrow(0, 0, count), all.narrow(0, begin, count))) return false;
+    }
+    return taken(total) == turns.taken(total);
+  }
+
+ private:
+  const Sampler& sampler_;
+  Numbers numbers_;
+  Generator generator_;
+};
+
+/// The most numbers that move the generator on by no more than one number does; 0: not found.
+int64_t numbers_of_a_step(Trial& trial, uint64_t step) {
+  int64_t most = 1;
+  while (trial.taken(2 * most) == step) {
+    most *= 2;
+    if (most > kLargestTurn) return 0;
+  }
+  for (int64_t more = most / 2; more > 0; more /= 2) {
+    if (trial.taken(most + more) == step) most += more;
+  }
+  return most;
+}
+
+Turns try_out(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
+              const Generator& generator) {
+  Trial trial(sampler, numbers, generator);
+  const uint64_t step = trial.taken(1);
+  if (step == 0 || (is_permuted && !trial.follows_memory())) return {};
+  const int64_t numbers_a_step = numbers_of_a_step(trial, step);
+  if (numbers_a_step == 0) return {};
+  for (const int64_t steps : {1, 2, 4}) {
+    const Turns turns{steps * numbers_a_step, static_cast<uint64_t>(steps) * step, steps};
+    if (trial.is_made_of(turns)) return turns;
+  }
+  return {};
+}
+
+/// Copies what the numbers [begin, begin + block) have of the runs to `part`, which has all runs.
+void keep(const Tensor& block, int64_t begin, const Runs& runs, const Tensor& part) {
+  const int64_t end = begin + block.numel();
+  std::vector<int64_t> places;  // of runs that lie in the block as a whole
+  int64_t first = 0;
+  for (int64_t run = runs.first_behind(begin); run < runs.count(); ++run) {
+    const int64_t place = runs.begin(run);
+    if (place >= end) break;
+    const int64_t from = std::max(place, begin);
+    const int64_t to = std::min(place + runs.length(), end);
+    if (to - from == runs.length()) {
+      if (places.empty()) first = run;
+      places.push_back(place - begin);
+    } else {
+      part.narrow(0, run * runs.length() + from - place, to - from)
+          .copy_(block.narrow(0, from - begin, to - from));
+    }
+  }
+  if (places.empty()) return;
+  const auto count = static_cast<int64_t>(places.size());
+  const Tensor kept = part.narrow(0, first * runs.length(), count * runs.length());
+  if (count == 1) {
+    kept.copy_(block.narrow(0, places[0], runs.length()));
+    return;
+  }
+  const Tensor within = at::arange(runs.length(), block.options().dtype(at::kLong));
+  const Tensor index = at::tensor(places, at::kLong).to(block.device()).unsqueeze(1) + within;
+  kept.copy_(block.index_select(0, index.flatten()));
+}
+
+}  // namespace
+
+uint64_t Turns::taken(int64_t count) const {
+  const int64_t numbers_a_step = size / steps;
+  const int64_t steps_taken = (count + numbers_a_step - 1) / numbers_a_step;
+  return static_cast<uint64_t>(steps_taken) * (offset / static_cast<uint64_t>(steps));
+}
+
+Turns turns_of(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
+               const Generator& generator) {
+  static std::mutex mutex;
+  using Key = std::tuple<std::string, at::ScalarType, bool, std::string, int64_t, bool>;
+  static auto* known = new std::map<Key, Turns>;
+  const Key key{sampler.op,           numbers.dtype,        numbers.in_contiguous_tensors,
+                numbers.device.str(), numbers.misalignment, is_permuted};
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known->find(key); found != known->end()) return found->second;
+  }
+  const Turns turns = try_out(sampler, numbers, is_permuted, generator);
+  const std::lock_guard lock(mutex);
+  return known->emplace(key, turns).first->second;
+}
+
+Tensor DrawInTurns::part(const Runs& runs) const {
+  const Tensor part = at::empty({runs.count() * runs.length()},
+                                at::TensorOptions(numbers.device).dtype(numbers.dtype));
+  Generator generator = start.clone();
+  const bool is_one_turn = total <= turns.size;  // then the whole, as it lies
+  Numbers of_a_turn = numbers;
+  if (is_one_turn) of_a_turn.misalignment = 0;
+  for (int64_t begin = 0; begin < total; begin += turns.size) {
+    const int64_t run = runs.first_behind(begin);
+    if (run == runs.count() || runs.begin(run) >= begin + turns.size) continue;
+    generator.set_offset(start.get_offset() +
+                         static_cast<uint64_t>(begin / turns.size) * turns.offset);
+    keep(of_a_turn.draw(sampler, is_one_turn ? total : turns.size, generator), begin, runs, part);
+  }
+  return part;
+}
+
+}  // namespace shard
