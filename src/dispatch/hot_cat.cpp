@@ -21,10 +21,12 @@ using c10::DispatchKeySet;
 using Cat = at::_ops::cat;
 using Impls = c10::SmallVector<const ShardTensorImpl*, 8>;
 
-/// Nothing unless all are ShardTensors without levels below, on one mesh.
-Impls impls_of(const at::MaterializedITensorListRef& tensors) {
+/// Nothing unless all are ShardTensors without levels below, on one mesh, in a list of tensors (it
+/// is another one when the op is called boxed).
+Impls impls_of(const at::ITensorListRef& tensors) {
   Impls impls;
-  for (const Tensor& tensor : tensors) {
+  if (!tensors.isUnboxed()) return impls;
+  for (const Tensor& tensor : tensors.toUnboxed()) {
     const auto* impl = impl_of(tensor);
     if (!impl || impl_of(impl->local()) ||
         (!impls.empty() && impl->mesh().layout_ref() != impls[0]->mesh().layout_ref())) {
@@ -38,8 +40,9 @@ Impls impls_of(const at::MaterializedITensorListRef& tensors) {
 bool lies_like(const ShardTensorImpl& x, const ShardTensorImpl& first, int64_t dim) {
   const auto& a = *x.spec();
   const auto& b = *first.spec();
-  if (x.copied_at_version() >= 0 || !x.is_contiguous() || x.dtype() != first.dtype() ||
-      x.dim() != first.dim() || a.placement() != b.placement() || a.partition() != b.partition()) {
+  if (x.copied_at_version() >= 0 || !x.is_contiguous() || x.dtype() != first.dtype()) return false;
+  if (&a == &b) return true;
+  if (x.dim() != first.dim() || a.placement() != b.placement() || a.partition() != b.partition()) {
     return false;
   }
   for (int64_t d = 0; d < x.dim(); ++d) {
@@ -74,17 +77,16 @@ Tensor boxed(BoxedKernel kernel, DispatchKeySet keys, const at::ITensorListRef& 
 }
 
 Tensor cat_function(DispatchKeySet keys, const at::ITensorListRef& tensors, int64_t dim) {
-  const auto list = tensors.materialize();
-  if (impls_of(list).empty() || detail::is_intercepted()) {
+  if (impls_of(tensors).empty() || detail::is_intercepted()) {
     return boxed(&function_fallback, keys, tensors, dim);
   }
-  for (const Tensor& tensor : list) ensure_leaf_hook(tensor);
+  for (const Tensor& tensor : tensors.toUnboxed()) ensure_leaf_hook(tensor);
   return detail::at_boundary(
       [&] { return Cat::redispatch(below_function_level(keys), tensors, dim); });
 }
 
 Tensor cat_dispatch(DispatchKeySet keys, const at::ITensorListRef& tensors, int64_t given) {
-  const Impls impls = impls_of(tensors.materialize());
+  const Impls impls = impls_of(tensors);
   const int64_t dim = !impls.empty() && given < 0 ? given + impls[0]->dim() : given;
   auto spec = spec_of_all(impls, dim);
   if (!spec) return boxed(&dispatch_fallback, keys, tensors, given);
