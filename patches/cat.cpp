@@ -3,6 +3,7 @@
 // Along the sharded dim every rank keeps as many rows as it had of all inputs; they move in one
 // exchange unless they already lie in order.
 #include <ATen/ops/cat.h>
+#include <shard/count_rows.h>
 #include <shard/patch.h>
 
 namespace shard {
@@ -41,7 +42,7 @@ std::vector<Rows> rows_held(const std::vector<Partition>& inputs, int64_t rank) 
   for (const auto& partition : inputs) {
     const int64_t first = begin + offset_of(partition, rank);
     held.push_back({first, first + partition[static_cast<size_t>(rank)]});
-    begin += offset_of(partition, static_cast<int64_t>(partition.size()));
+    begin += total_of(partition);
   }
   return held;
 }

@@ -32,6 +32,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
+#include <shard/count_rows.h>
 #include <shard/window_patch.h>
 
 #include <algorithm>
@@ -213,7 +214,7 @@ Tensor wrapped(const Tensor& y, const SpecRef& spec, const DeviceMesh& mesh, int
                const Partition& partition) {
   const Tensor own = partition[static_cast<size_t>(mesh.rank())] == 0 ? y.narrow(dim, 0, 0) : y;
   Shape shape(own.sizes().begin(), own.sizes().end());
-  shape[static_cast<size_t>(dim)] = offset_of(partition, static_cast<int64_t>(partition.size()));
+  shape[static_cast<size_t>(dim)] = total_of(partition);
   return from_local(own, mesh, spec->with(Shard(dim), shape, partition));
 }
 

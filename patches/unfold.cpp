@@ -4,6 +4,7 @@
 // columns cut between rows of windows, and the reverse.
 #include <ATen/ops/col2im.h>
 #include <ATen/ops/im2col.h>
+#include <shard/count_rows.h>
 #include <shard/transposed_window.h>
 #include <shard/window_patch.h>
 
@@ -70,7 +71,7 @@ void recut(ShardedInput& input, int64_t dim, const Partition& partition) {
 Tensor cut_along(const Tensor& local, const ShardedInput& input, int64_t dim,
                  const Partition& partition) {
   Shape shape(local.sizes().begin(), local.sizes().end());
-  shape[static_cast<size_t>(dim)] = offset_of(partition, static_cast<int64_t>(partition.size()));
+  shape[static_cast<size_t>(dim)] = total_of(partition);
   return from_local(local, input.mesh, input.spec->with(Shard(dim), shape, partition));
 }
 

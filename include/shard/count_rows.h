@@ -12,5 +12,6 @@ Partition count_rows(int64_t own, const DeviceMesh& mesh);
 
 /// Adds up the pieces.
 int64_t total_of(const Partition& partition);
+int64_t total_of(const std::vector<Rows>& pieces);
 
 }  // namespace shard

@@ -6,6 +6,7 @@
 // a time, like everything else.
 #include "dispatch/gather_fallback.h"
 
+#include <shard/count_rows.h>
 #include <shard/log.h>
 #include <shard/patch.h>
 
@@ -33,7 +34,7 @@ void warn_that_it_gathers(const std::string& op) {
 Layout layout_after_gather(const std::optional<Layout>& input, c10::IntArrayRef sizes) {
   if (!input || input->dim() >= static_cast<int64_t>(sizes.size())) return {};
   const auto& pieces = input->partition;
-  const int64_t n = offset_of(pieces, static_cast<int64_t>(pieces.size()));
+  const int64_t n = total_of(pieces);
   return sizes[static_cast<size_t>(input->dim())] == n ? *input : Layout();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <shard/bottom.h>
+#include <shard/count_rows.h>
 #include <shard/primitives.h>
 
 #include <algorithm>
@@ -11,10 +12,6 @@ namespace shard {
 namespace {
 
 using at::Tensor;
-
-int64_t total(const Partition& partition) {
-  return offset_of(partition, static_cast<int64_t>(partition.size()));
-}
 
 std::vector<int64_t> counted(size_t n) {
   std::vector<int64_t> result(n);
@@ -67,7 +64,7 @@ Tensor Bottom::wrapped(Tensor y, const std::map<int64_t, Partition>& partitions)
       const auto changed = partitions.find(level.spec->shard_dim());
       if (changed != partitions.end()) partition = changed->second;
       if (level.mesh.size() == 1) partition = {rows};
-      rows = total(partition);
+      rows = total_of(partition);
     }
     y = from_local(y, level.mesh, level.spec->with(level.spec->placement(), shape, partition));
   });

@@ -3,6 +3,8 @@
 #include <ATen/ops/tensor.h>
 #include <shard/count_rows.h>
 
+#include <numeric>
+
 namespace shard {
 
 Partition count_rows(int64_t own, const DeviceMesh& mesh) {
@@ -16,7 +18,12 @@ Partition count_rows(int64_t own, const DeviceMesh& mesh) {
 }
 
 int64_t total_of(const Partition& partition) {
-  return offset_of(partition, static_cast<int64_t>(partition.size()));
+  return std::accumulate(partition.begin(), partition.end(), int64_t{0});
+}
+
+int64_t total_of(const std::vector<Rows>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), int64_t{0},
+                         [](int64_t sum, const Rows& piece) { return sum + piece.size(); });
 }
 
 }  // namespace shard

@@ -13,13 +13,13 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <shard/count_rows.h>
 #include <shard/ring_attention.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "exchange/attention_backward.h"
@@ -152,25 +152,17 @@ bool needs_graph(const Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
 }
 
-int64_t total(const std::vector<Rows>& rows) {
-  return std::accumulate(rows.begin(), rows.end(), int64_t{0},
-                         [](int64_t sum, const Rows& piece) { return sum + piece.size(); });
-}
-
 }  // namespace
 
-int64_t AttentionPlan::own_queries() const { return total(queries); }
+int64_t AttentionPlan::own_queries() const { return total_of(queries); }
 
 Partition AttentionPlan::key_sizes() const {
   Partition sizes;
-  for (const auto& of_rank : keys) sizes.push_back(total(of_rank));
+  for (const auto& of_rank : keys) sizes.push_back(total_of(of_rank));
   return sizes;
 }
 
-int64_t AttentionPlan::all_keys() const {
-  const Partition sizes = key_sizes();
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-}
+int64_t AttentionPlan::all_keys() const { return total_of(key_sizes()); }
 
 int64_t visible_pairs(const AttentionPlan& plan) {
   int64_t pairs = 0;

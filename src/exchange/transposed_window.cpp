@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <shard/count_rows.h>
 #include <shard/transposed_window.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ int64_t TransposedWindow::output_size(int64_t n) const {
 }
 
 Partition TransposedWindow::output_partition(const Partition& input) const {
-  const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
+  const int64_t n = total_of(input);
   // Half of what reaches beyond the stride lies before; of an odd number the larger part, but not
   // more than lies before the centre.
   const int64_t before =
@@ -50,7 +51,7 @@ Partition TransposedWindow::output_partition(const Partition& input) const {
 
 std::vector<TransposedPart> transposed_parts(const TransposedWindow& window,
                                              const Partition& input) {
-  const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
+  const int64_t n = total_of(input);
   std::vector<TransposedPart> parts;
   int64_t begin = 0;
   for (const int64_t size : window.output_partition(input)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <shard/count_rows.h>
 #include <shard/exchange.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ int64_t Window::output_size(int64_t n) const {
 
 Partition partition_outputs(const Partition& input, int64_t total,
                             const std::function<int64_t(int64_t)>& first_output) {
-  const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
+  const int64_t n = total_of(input);
   Partition output;
   int64_t offset = 0;
   int64_t begin = 0;
@@ -62,7 +63,7 @@ Partition rounded_partition(const Partition& partition, int64_t unit) {
 }
 
 Partition Window::output_partition(const Partition& input) const {
-  const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
+  const int64_t n = total_of(input);
   const int64_t centre = (reach() - 1) / 2 - padding;
   return partition_outputs(input, output_size(n), [&](int64_t row) {
     return row > centre ? ceil_div(row - centre, stride) : 0;
@@ -70,7 +71,7 @@ Partition Window::output_partition(const Partition& input) const {
 }
 
 std::vector<WindowPart> window_parts(const Window& window, const Partition& input) {
-  const int64_t n = offset_of(input, static_cast<int64_t>(input.size()));
+  const int64_t n = total_of(input);
   std::vector<WindowPart> parts;
   int64_t begin = 0;
   for (const int64_t size : window.output_partition(input)) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/where.h>
 #include <shard/bottom.h>
+#include <shard/count_rows.h>
 #include <shard/error.h>
 #include <shard/window_patch.h>
 
@@ -117,8 +118,7 @@ Tensor from_rows(const Tensor& y, const ShardedInput& input, const LocalRows& ro
 Tensor from_window(const Tensor& local, const ShardedInput& input, const Partition& partition) {
   Shape shape(local.sizes().begin(), local.sizes().end());
   if (input.dim >= 0) {
-    shape[static_cast<size_t>(input.dim)] =
-        offset_of(partition, static_cast<int64_t>(partition.size()));
+    shape[static_cast<size_t>(input.dim)] = total_of(partition);
   }
   return from_local(local, input.mesh, input.spec->with(input.spec->placement(), shape, partition));
 }
