@@ -27,7 +27,6 @@ enum Mode : uint8_t { kSum, kMean, kMax };
 struct Bags {
   Tensor indices, offsets;
   Tensor weights;  ///< one a number, or undefined
-  bool by_frequency;
   int64_t mode;
   bool has_last, is_forward_only;
   int64_t padding;
@@ -40,7 +39,7 @@ struct Bags {
   }
   Result run(const Tensor& table) const {
     const auto op = is_forward_only ? &at::_embedding_bag_forward_only : &at::_embedding_bag;
-    return op(table, indices, offsets, by_frequency, mode, /*sparse=*/false,
+    return op(table, indices, offsets, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
               weights.defined() ? OptionalTensor(weights) : std::nullopt, has_last, padding);
   }
 };
@@ -155,6 +154,7 @@ Result reduce_bags(const Tensor& weight, const Tensor& indices, const Tensor& of
                    bool by_frequency, int64_t mode, bool sparse,
                    const OptionalTensor& sample_weights, bool has_last, int64_t padding,
                    bool is_forward_only) {
+  // LibTorch's own gradient by frequency divides by how often other rows are named.
   if (sparse || by_frequency) {
     refuse_op(kOp, sparse ? "sparse gradients" : "scale_grad_by_freq", "plain dense gradients");
   }
@@ -173,7 +173,6 @@ Result reduce_bags(const Tensor& weight, const Tensor& indices, const Tensor& of
   const Bags bags{plain_numbers(indices),
                   plain_numbers(offsets),
                   whole(samples),
-                  by_frequency,
                   mode,
                   has_last,
                   is_forward_only,

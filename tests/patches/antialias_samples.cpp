@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <shard/comm_counter.h>
-#include <shard/error.h>
-#include <shard/launch.h>
-#include <shard/tensor.h>
-#include <support/rank_errors.h>
 #include <support/samples.h>
 #include <torch/torch.h>
 
@@ -81,25 +76,6 @@ Sample random_sample(Random& r) {
                     "a few rows are made of all rows of a large image");
 }
 SHARD_RANDOM_SAMPLES(RandomAntialias, random_sample);
-
-TEST(Antialias, RowsBelongToTheOwnerOfTheirPlaceInTheInputAfterOneExchange) {
-  run_ranks(3, [](World& world) {
-    const Tensor x =
-        scatter_tensor(torch::randn({1, 2, 18, 5}), 0, world.mesh(), {Shard(2)}, {8, 0, 10});
-    const CommCounter counter;
-    const Tensor y = torch::_upsample_bicubic2d_aa(x, {9, 3}, false);
-    EXPECT_EQ(ShardTensor(y).spec().partition(), (Partition{4, 0, 5}));
-    EXPECT_EQ(counter.calls("exchange"), 1);
-    EXPECT_EQ(counter.calls(), 1) << counter.table();
-  });
-}
-
-TEST(Antialias, SizeZeroIsRefusedAlikeOnEveryRank) {
-  expect_same_error<SpecMismatch>(2, "positive spatial sizes", [](const DeviceMesh& mesh) {
-    const Tensor x = scatter_tensor(torch::randn({1, 2, 6, 6}), 0, mesh, {Shard(2)});
-    return [x] { torch::_upsample_bilinear2d_aa(x, {0, 12}, false); };
-  });
-}
 
 }  // namespace
 }  // namespace shard::testing

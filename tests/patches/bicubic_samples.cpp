@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <shard/comm_counter.h>
-#include <shard/error.h>
-#include <shard/launch.h>
-#include <shard/tensor.h>
-#include <support/rank_errors.h>
 #include <support/samples.h>
 #include <torch/torch.h>
 
@@ -64,25 +59,6 @@ Sample random_sample(Random& r) {
           }};
 }
 SHARD_RANDOM_SAMPLES(RandomBicubic, random_sample);
-
-TEST(Bicubic, RowsBelongToTheOwnerOfTheirPlaceInTheInputAfterOneExchange) {
-  run_ranks(3, [](World& world) {
-    const Tensor x =
-        scatter_tensor(torch::randn({1, 2, 9, 5}), 0, world.mesh(), {Shard(2)}, {4, 0, 5});
-    const CommCounter counter;
-    const Tensor y = torch::upsample_bicubic2d(x, {18, 10}, false);
-    EXPECT_EQ(ShardTensor(y).spec().partition(), (Partition{8, 0, 10}));
-    EXPECT_EQ(counter.calls("exchange"), 1);
-    EXPECT_EQ(counter.calls(), 1) << counter.table();
-  });
-}
-
-TEST(Bicubic, SizeZeroIsRefusedAlikeOnEveryRank) {
-  expect_same_error<SpecMismatch>(2, "positive spatial sizes", [](const DeviceMesh& mesh) {
-    const Tensor x = scatter_tensor(torch::randn({1, 2, 6, 6}), 0, mesh, {Shard(2)});
-    return [x] { torch::upsample_bicubic2d(x, {0, 12}, false); };
-  });
-}
 
 }  // namespace
 }  // namespace shard::testing

@@ -24,7 +24,6 @@ Tensor offsets() { return torch::tensor({0, 3, 3, 5, 10}); }
 struct Bags {
   int64_t mode;
   int64_t padding = -1;
-  bool by_frequency = false;
   bool has_last = false;
 
   Tensor operator()(const Tensors& t) const {
@@ -32,8 +31,8 @@ struct Bags {
     TORCH_CHECK(t[2].size(0) == (has_last ? 6 : 5));
     const auto weights = t.size() > 3 ? std::optional<Tensor>(t[3]) : std::nullopt;
     const auto padding_index = padding < 0 ? std::nullopt : std::optional<int64_t>(padding);
-    return std::get<0>(at::embedding_bag(t[0], t[1], t[2], by_frequency, mode, false, weights,
-                                         has_last, padding_index))
+    return std::get<0>(at::embedding_bag(t[0], t[1], t[2], false, mode, false, weights, has_last,
+                                         padding_index))
         .square();
   }
 };
@@ -65,12 +64,12 @@ std::vector<Sample> samples() {
       bags("weighted_sum_of_cut_rows", {sharded(d({7, 3}), 0), list(), begins(), weight(d({11}))},
            {kSum, 3}),
       bags("with_the_last_offset", {sharded(d({7, 3}), 0), list(), constant(bounds)},
-           {kMean, 3, false, true}),
+           {kMean, 3, true}),
       bags("sum_of_cut_numbers", {weight(d({7, 3})), list(0), begins()}, {kSum, 3}),
       bags("mean_of_cut_bags", {weight(d({7, 3})), list(), begins(0)}, {kMean}),
       bags("maxima_of_cut_numbers", {weight(d({7, 3})), list(0), begins(0)}, {kMax}),
       bags("cut_numbers_with_the_last_offset", {weight(d({7, 3})), list(0), constant(bounds)},
-           {kMean, -1, false, true}),
+           {kMean, -1, true}),
       bags("cut_weights_of_samples", {weight(d({7, 3})), list(0), begins(), sharded(d({11}), 0)},
            {kSum}),
       bags("cut_rows_and_numbers", {sharded(d({7, 3}), 0), list(0), begins()}, {kSum}),
