@@ -10,6 +10,7 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
+#include <shard/count_rows.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -110,33 +111,51 @@ std::optional<Decision> trilinear(const OpCall& call) {
 
 // ---- distances of all pairs of rows: (..., P, M) and (..., R, M) -> (..., P, R)
 
+/// Sizes with ones in front: batches broadcast.
+Shape broadcast_to(const TensorArgument& x, int64_t ndim) {
+  Shape sizes(static_cast<size_t>(ndim - x.ndim()), 1);
+  sizes.append(x.sizes().begin(), x.sizes().end());
+  return sizes;
+}
+/// How an argument lies when the distances, or their rows, are cut so: whole where it is repeated.
+Layout layout_of(const TensorArgument& x, const Layout& cut, int64_t ndim) {
+  if (!cut.is_shard()) return cut;
+  const int64_t dim = cut.dim() - (ndim - x.ndim());
+  const bool is_cut = dim >= 0 && x.sizes()[static_cast<size_t>(dim)] == total_of(cut.partition);
+  return is_cut ? cut.moved_to(dim) : Layout();
+}
+
 /// _cdist_forward(x1, x2, p, compute_mode), _euclidean_dist(x1, x2)
 std::optional<Decision> cdist(const OpCall& call) {
   const auto& a = call.tensor(0);
   const auto& b = call.tensor(1);
-  const int64_t ndim = a.ndim();
-  if (a.ndim() != b.ndim()) return std::nullopt;  // broadcast batches of other dims
+  const int64_t ndim = std::max(a.ndim(), b.ndim());
+  const Shape a_sizes = broadcast_to(a, ndim);
+  const Shape b_sizes = broadcast_to(b, ndim);
   Decision decision;
   decision.inputs.resize(2);
   decision.outputs.resize(1);
   Layout cut = a.is_shard() ? a.layout() : b.is_shard() ? b.layout() : Layout();
   if (!cut.is_shard()) return decision;
+  cut = cut.moved_to(cut.dim() + ndim - (a.is_shard() ? a : b).ndim());
   std::vector<int64_t> whole_dims(static_cast<size_t>(ndim), ndim - 1);
   std::iota(whole_dims.begin(), whole_dims.end() - 2, 0);
   if (!a.is_shard() && cut.dim() == ndim - 2) {  // the columns of the result
-    decision.inputs[1] = cut;
+    decision.inputs[1] = layout_of(b, cut, ndim);
     decision.outputs[0] = cut.moved_to(ndim - 1);
     return decision;
   }
-  const auto batches_differ = [&](int64_t dim) {
-    return a.sizes()[static_cast<size_t>(dim)] != b.sizes()[static_cast<size_t>(dim)];
+  const auto is_repeated = [&](int64_t dim) {
+    return a_sizes[static_cast<size_t>(dim)] != b_sizes[static_cast<size_t>(dim)] &&
+           total_of(cut.partition) == 1;
   };
-  if (cut.dim() == ndim - 1 || (cut.dim() < ndim - 2 && batches_differ(cut.dim()))) {
-    cut = cut_elsewhere(call, a.sizes(), whole_dims);  // to the rows of the first
+  if (cut.dim() == ndim - 1 || (cut.dim() < ndim - 2 && is_repeated(cut.dim()))) {
+    cut = cut_elsewhere(call, a_sizes, whole_dims);  // to the rows of the first
   }
-  decision.inputs[0] = decision.outputs[0] = cut;
+  decision.inputs[0] = layout_of(a, cut, ndim);
+  decision.outputs[0] = cut;
   if (!cut.is_shard() || cut.dim() == ndim - 2) return decision;
-  decision.inputs[1] = cut;
+  decision.inputs[1] = layout_of(b, cut, ndim);
   return decision;
 }
 
@@ -146,7 +165,7 @@ Tensor rows_gradient(const Tensor& gradient, const Tensor& x1, const Tensor& x2,
                      const Tensor& distances) {
   const auto batch = static_cast<size_t>(gradient.dim()) - 2;
   auto sizes = gradient.sizes().slice(0, batch).vec();
-  const auto rows = x1.sizes().slice(batch);
+  const auto rows = x1.sizes().slice(static_cast<size_t>(x1.dim()) - 2);
   sizes.insert(sizes.end(), rows.begin(), rows.end());
   return at::_cdist_backward(gradient, x1, x2, p, distances).expand(sizes);
 }
@@ -157,12 +176,14 @@ std::optional<Decision> cdist_backward(const OpCall& call) {
   const auto& distances = call.tensor(3);
   Layout cut = distances.is_shard() ? distances.layout() : Layout();
   Decision decision;
-  decision.inputs.assign(4, cut);
+  for (const auto& x : call.tensors()) {
+    decision.inputs.push_back(layout_of(x, cut, ndim));
+  }
   decision.outputs.push_back(cut);
   if (cut.is_shard() && cut.dim() == ndim - 2) decision.inputs[2] = Layout();
   if (cut.is_shard() && cut.dim() == ndim - 1) {
     decision.inputs[1] = Layout();
-    decision.inputs[2] = cut.moved_to(ndim - 2);
+    decision.inputs[2] = layout_of(call.tensor(2), cut.moved_to(ndim - 2), ndim);
     decision.outputs[0] = Layout(Partial(), {});
   }
   decision.local = [](c10::ArrayRef<c10::IValue> arguments) {
