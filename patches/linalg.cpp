@@ -4,6 +4,8 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/linalg_householder_product.h>
+#include <ATen/ops/ormqr.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -12,6 +14,8 @@
 
 namespace shard {
 namespace {
+
+using at::Tensor;
 
 /// How many of an argument's last dims are the matrix or the vector.
 using Cores = std::vector<int64_t>;
@@ -108,7 +112,7 @@ Rule factorising(Rule rule) {
     decision->local = [op, by_rows = call.tensor(0).tensor.is_contiguous()](
                           c10::ArrayRef<c10::IValue> arguments) {
       torch::jit::Stack stack = arguments.vec();
-      const at::Tensor matrix = stack[0].toTensor();
+      const Tensor matrix = stack[0].toTensor();
       stack[0] = by_rows ? matrix.contiguous() : matrix.mT().contiguous().mT();
       op.callBoxed(&stack);
       return stack;
@@ -159,14 +163,71 @@ std::optional<Decision> check_errors(const OpCall&) {
   return decision;
 }
 
+// ---- products with reflectors, above autograd: LibTorch's formulas of their gradients write into
+// columns of the matrices they see, which must be local ones
+
+/// Tensors with equal batch dims, `batch_ndim` of them, cut alike along one of these.
+std::vector<Tensor> cut_by_batch(const char* op, std::vector<Tensor> tensors, int64_t batch_ndim) {
+  const auto first = std::find_if(tensors.begin(), tensors.end(), is_shard_tensor);
+  const DeviceMesh mesh = mesh_of(*first);
+  const auto batch = first->sizes().slice(0, static_cast<size_t>(batch_ndim));
+  Layout cut;
+  for (auto& tensor : tensors) {
+    tensor = promote(tensor, mesh);
+    const auto& spec = *spec_of(tensor);
+    if (!spec.is_shard() || (cut.is_shard() && cut.dim() < batch_ndim)) continue;
+    cut = Layout(spec);
+  }
+  if (cut.is_shard() && cut.dim() >= batch_ndim) {
+    if (batch.empty()) {
+      refuse_op(op, "a matrix cut along its own dims", "a batch dim to move the cut to");
+    }
+    const auto* largest = std::max_element(batch.begin(), batch.end());
+    cut = {Shard(largest - batch.begin()), even_partition(*largest, mesh.size())};
+  }
+  for (auto& tensor : tensors) {
+    const auto& spec = spec_of(tensor);
+    tensor = redistribute(tensor, spec->with(cut.placement, tensor.sizes(), cut.partition));
+  }
+  return tensors;
+}
+
+/// The result of the op, given local tensors; it lies like the last of them. Where a rank has no
+/// matrix LibTorch's gradients are undefined, but the ranks that have some wait for this one's.
+template <class Op>
+Tensor by_batch(const std::vector<Tensor>& cut, Op op) {
+  std::vector<Tensor> own;
+  for (const Tensor& tensor : cut) own.push_back(to_local(tensor));
+  const bool has_none =
+      own.back().numel() == 0 &&
+      std::all_of(cut.begin(), cut.end(), [](const Tensor& t) { return t.numel() > 0; });
+  Tensor y = has_none ? own.back() : op(own);
+  for (size_t i = 0; has_none && i < own.size(); ++i) y = y * own[i].sum();
+  return from_local(y, mesh_of(cut.back()), spec_of(cut.back()));
+}
+
+Tensor householder_product(const Tensor& reflectors, const Tensor& tau) {
+  const auto cut =
+      cut_by_batch("aten::linalg_householder_product", {tau, reflectors}, reflectors.dim() - 2);
+  return by_batch(cut, [](const std::vector<Tensor>& own) {
+    return at::linalg_householder_product(own[1], own[0]);
+  });
+}
+
+Tensor ormqr(const Tensor& reflectors, const Tensor& tau, const Tensor& other, bool left,
+             bool transpose) {
+  const auto cut = cut_by_batch("aten::ormqr", {reflectors, tau, other}, other.dim() - 2);
+  return by_batch(cut, [=](const std::vector<Tensor>& own) {
+    return at::ormqr(own[0], own[1], own[2], left, transpose);
+  });
+}
+
 }  // namespace
 
 SHARD_PATCH(linalg) {
+  const char* const note = "a cut matrix moves to a batch dim; refused without one";
   const auto add = [&](const std::string& op, Rule rule) {
-    patch.rule("aten::" + op, std::move(rule))
-        .shards("batch dims")
-        .notes("a cut matrix moves to a batch dim; refused without one")
-        .needs_values();
+    patch.rule("aten::" + op, std::move(rule)).shards("batch dims").notes(note).needs_values();
   };
   for (const char* op :
        {"linalg_eigvals", "_linalg_eigvals", "cholesky", "cholesky_inverse", "linalg_matrix_exp"}) {
@@ -193,8 +254,10 @@ SHARD_PATCH(linalg) {
   add("cholesky_solve", batched({2, 2}, results({kAll})));
   add("linalg_lu_solve", batched({2, 1, 2}, results({kAll})));
   add("linalg_ldl_solve", batched({2, 1, 2}, results({kAll})));
-  add("linalg_householder_product", batched({2, 1}, results({0})));
-  add("ormqr", batched({2, 1, 2}, results({2})));
+  patch.function<at::_ops::linalg_householder_product>(householder_product)
+      .shards("batch dims")
+      .notes(note);
+  patch.function<at::_ops::ormqr>(ormqr).shards("batch dims").notes(note);
   patch.rule("aten::_linalg_check_errors", check_errors).shards("batch dims");
 }
 

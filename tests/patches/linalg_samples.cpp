@@ -78,23 +78,47 @@ std::vector<Sample> factorisations() {
           kForward),
       of(
           "geqrf", matrices(), [](const Tensor& a) { return std::get<0>(at::geqrf(a)); }, kForward),
-      of(
-          "householder_product", matrices(),
-          [](const Tensor& a) {
-            const auto [reflectors, tau] = at::geqrf(a);
-            return at::linalg_householder_product(reflectors, tau);
-          },
-          kForward),
-      of(
-          "ormqr", matrices(),
-          [](const Tensor& a) {
-            const auto [reflectors, tau] = at::geqrf(a);
-            return at::ormqr(reflectors, tau, a);
-          },
-          kForward),
   };
 }
 SHARD_SAMPLES(LinalgFactorisations, factorisations());
+
+std::vector<Sample> reflections() {
+  torch::manual_seed(332);
+  using at::Tensor;
+  const auto [reflectors, tau] = at::geqrf(matrices());
+  const auto product = [](const Tensors& t) {
+    return at::linalg_householder_product(t[0], t[1]).square();
+  };
+  const auto times = [](const Tensors& t) { return at::ormqr(t[0], t[1], t[2]).square(); };
+  const Check twice{.ranks = {1, 2, 3}};
+  const Check moves{.ranks = {1, 2, 3}, .traffic = 8};
+  return {
+      {"householder_product", {sharded(reflectors, 0), sharded(tau, 0)}, product, twice},
+      {"householder_product_of_cut_columns",
+       {sharded(reflectors, 2), sharded(tau, 0)},
+       product,
+       moves},
+      {"householder_product_with_whole_numbers",
+       {sharded(reflectors, 0), weight(tau)},
+       product,
+       twice},
+      {"householder_product_of_fewer_columns",
+       {sharded(reflectors, 0), sharded(tau, 0)},
+       [](const Tensors& t) {
+         return at::linalg_householder_product(t[0].narrow(2, 0, 2), t[1].narrow(1, 0, 2));
+       },
+       twice},
+      {"ormqr", {sharded(reflectors, 0), sharded(tau, 0), sharded(right(), 0)}, times, twice},
+      {"ormqr_of_cut_rows", {weight(reflectors), weight(tau), sharded(right(), 1)}, times, moves},
+      {"ormqr_transposed_from_the_right",
+       {sharded(reflectors, 0), sharded(tau, 0), sharded(right().mT(), 0)},
+       [](const Tensors& t) {
+         return at::ormqr(t[0], t[1], t[2], /*left=*/false, /*transpose=*/true).square();
+       },
+       twice},
+  };
+}
+SHARD_SAMPLES(LinalgReflections, reflections());
 
 std::vector<Sample> solvers() {
   torch::manual_seed(331);
