@@ -2,6 +2,7 @@
 // Random numbers: the same as one device draws with the same generator, for any ranks and shards,
 // and the generator afterwards is where it would be there. Every rank must call with equal
 // generators, as the default ones are after launch(). docs/random-numbers.md.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
@@ -52,9 +53,8 @@ Tensor normal_of_width(double mean, const Tensor& std, OptionalGenerator generat
 
 Tensor normal(const Tensor& mean, const Tensor& std, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  check<SpecMismatch>(mean.sizes() == std.sizes(), "normal", "got mean ", mean.sizes(), " and std ",
-                      std.sizes(), "; expected equal sizes. expand() one of them.");
-  const Tensor& like = is_shard_tensor(mean) ? mean : std;
+  const auto sizes = at::infer_size(mean.sizes(), std.sizes());
+  const Tensor like = (is_shard_tensor(mean) ? mean : std).expand(sizes);
   return standard_normal(like, std::move(generator)).mul_(std).add_(mean);
 }
 

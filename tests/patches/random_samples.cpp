@@ -59,6 +59,8 @@ std::vector<Sample> samples() {
   add("bernoulli", [](const Tensor& x) { return torch::bernoulli(x.detach(), 0.4); });
   add("normal_around", [](const Tensor& x) { return at::normal(x.detach(), 0.5); });
   add("normal_of_width", [](const Tensor& x) { return at::normal(2.0, x.detach().abs()); });
+  add("normal_of_broadcast_widths",
+      [](const Tensor& x) { return at::normal(x.detach(), x.detach().abs().narrow(0, 0, 1)); });
   add("normal_of_both", [](const Tensor& x) { return at::normal(x.detach(), x.detach().abs()); });
   add("one_draw_after_another", [](const Tensor& x) {
     const auto kept = torch::dropout(x, 0.5, true);
