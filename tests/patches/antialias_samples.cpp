@@ -78,26 +78,5 @@ Sample random_sample(Random& r) {
 }
 SHARD_RANDOM_SAMPLES(RandomAntialias, random_sample);
 
-/// LibTorch 2.11 repeats the first row where an image becomes one column of another number of rows
-/// (docs/limits.md); one row it makes right.
-TEST(Antialias, ToOneColumnIsRight) {
-  run_ranks(3, [](World& world) {
-    const Tensor image = torch::randn({2, 2, 7, 5}, at::kDouble);
-    const auto resized = [](const Tensor& t, bool is_cubic, at::IntArrayRef size) {
-      return is_cubic ? at::_upsample_bicubic2d_aa(t, size, false)
-                      : at::_upsample_bilinear2d_aa(t, size, false);
-    };
-    for (const bool is_cubic : {false, true}) {
-      const Tensor want =
-          resized(image.transpose(2, 3).contiguous(), is_cubic, {1, 4}).transpose(2, 3);
-      for (const int64_t dim : {2, 3}) {
-        const Tensor x = scatter_tensor(image, 0, world.mesh(), {Shard(dim)});
-        const Tensor y = resized(x, is_cubic, {4, 1});
-        EXPECT_LE(relative_error(ShardTensor(y).full(), want), 1e-12) << dim;
-      }
-    }
-  });
-}
-
 }  // namespace
 }  // namespace shard::testing

@@ -5,6 +5,7 @@
 #include <shard/error.h>
 #include <shard/launch.h>
 #include <shard/tensor.h>
+#include <shard/testing.h>
 #include <support/rank_errors.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -59,6 +60,27 @@ INSTANTIATE_TEST_SUITE_P(Of, Filters,
                                                                                       false);
                                                   }}),
                          [](const auto& info) { return info.param.name; });
+
+/// LibTorch 2.11 repeats the first row where an image becomes one column of another number of rows
+/// (docs/limits.md); one row it makes right.
+TEST(AntialiasedFilters, ToOneColumnAreRight) {
+  run_ranks(3, [](World& world) {
+    const Tensor image = torch::randn({2, 2, 7, 5}, at::kDouble);
+    const auto resized = [](const Tensor& t, bool is_cubic, at::IntArrayRef size) {
+      return is_cubic ? at::_upsample_bicubic2d_aa(t, size, false)
+                      : at::_upsample_bilinear2d_aa(t, size, false);
+    };
+    for (const bool is_cubic : {false, true}) {
+      const Tensor want =
+          resized(image.transpose(2, 3).contiguous(), is_cubic, {1, 4}).transpose(2, 3);
+      for (const int64_t dim : {2, 3}) {
+        const Tensor x = scatter_tensor(image, 0, world.mesh(), {Shard(dim)});
+        const Tensor y = resized(x, is_cubic, {4, 1});
+        EXPECT_LE(relative_error(ShardTensor(y).full(), want), 1e-12) << dim;
+      }
+    }
+  });
+}
 
 }  // namespace
 }  // namespace shard::testing
