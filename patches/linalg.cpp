@@ -56,8 +56,11 @@ class Batch {
       }
     }
     if (!is_cut) return Layout();
-    const Layout moved = cut_elsewhere(call_, sizes_, {});
-    return moved.is_shard() ? std::optional(moved) : std::nullopt;
+    if (sizes_.empty()) return std::nullopt;
+    // Also of one matrix, which one rank then has: on an inner level of a mesh its size is not the
+    // same everywhere.
+    const auto largest = std::max_element(sizes_.begin(), sizes_.end());
+    return Layout(Shard(largest - sizes_.begin()), even_partition(*largest, call_.mesh().size()));
   }
   Layout layout_of(size_t i, const Layout& cut) const {
     if (!cut.is_shard()) return cut;

@@ -207,6 +207,21 @@ TEST(Linalg, AMatrixWithoutBatchThatIsCutIsRefused) {
   });
 }
 
+/// An outer mesh dim leaves one matrix, two or none, which an inner one cuts.
+TEST(Linalg, OfMatricesCutBelowAnUnevenBatch) {
+  torch::manual_seed(12);
+  const at::Tensor whole = matrices().slice(0, 0, 3);
+  const at::Tensor want = at::linalg_inv(whole);
+  run_ranks(4, [&](World& world) {
+    const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
+    for (const Partition& batch : {Partition{1, 2}, Partition{3, 0}, Partition{0, 3}}) {
+      const auto a = scatter_tensor(whole, 0, mesh, {Shard(0), Shard(1)},
+                                    std::vector<Partition>{batch, {2, 1}});
+      EXPECT_LE(relative_error(ShardTensor(at::linalg_inv(a)).full(), want), 1e-12) << batch;
+    }
+  });
+}
+
 TEST(Linalg, ASingularMatrixOfOneRankIsAnErrorOnAll) {
   run_ranks(2, [](World& world) {
     at::Tensor whole = torch::eye(3).repeat({4, 1, 1});
