@@ -232,6 +232,15 @@ void Execution::explain_outputs(detail::Explanation& explanation) const {
   }
 }
 
+/// NOTE [One memory order on all ranks]: of the levels inside, after a move of this one.
+Tensor with_levels_in_order(const Tensor& moved) {
+  Tensor result = moved;
+  for (const auto* level = impl_of(moved); level; level = impl_of(level->local())) {
+    result = in_common_order(result, *level->spec());
+  }
+  return result;
+}
+
 Tensor Execution::localize(const TensorArgument& argument, const Layout& wanted) {
   const auto* impl = impl_of(argument.tensor);
   if (!impl) {
@@ -250,7 +259,7 @@ Tensor Execution::localize(const TensorArgument& argument, const Layout& wanted)
                       "out-of-place op.");
   is_copy_ |= info_.is_view && mesh_.size() > 1;
   const auto to = impl->spec()->with(wanted.placement, argument.sizes(), wanted.partition);
-  return redistribute_local(impl->local(), *impl->spec(), *to, mesh_);
+  return with_levels_in_order(redistribute_local(impl->local(), *impl->spec(), *to, mesh_));
 }
 
 void Execution::localize() {

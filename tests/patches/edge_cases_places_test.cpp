@@ -180,6 +180,47 @@ TEST(Places, ViewsIntoLargerRows) {
   }
 }
 
+// ---- elementwise
+
+/// One place has as many rows as what is spread over the rows of the others.
+TEST(Places, BroadcastOfOneRowThatTheInnerDimCuts) {
+  for (const auto& rows : outer_pieces_of_four()) {
+    for (const Partition& one : {Partition{1, 0}, Partition{0, 1}}) {
+      const Cut field{d({4, 5}), {Shard(0), Shard(1)}, {rows, {2, 3}}};
+      const Cut line{d({1, 5}), {Replicate(), Shard(0)}, {{}, one}};
+      expect_equal_at_all_places({line, field}, [](const Tensors& t) { return t[0] * t[1]; });
+      expect_equal_at_all_places({field, line},
+                                 [](const Tensors& t) { return at::where(t[0] > 0, t[1], t[0]); });
+    }
+  }
+}
+
+TEST(Places, TiesOfExtremaOverTheOuterCut) {
+  for (const auto& rows : outer_pieces_of_four()) {
+    for (const Partition& one : {Partition{1, 0}, Partition{0, 1}}) {
+      const Cut cut{d({4, 1}), {Shard(0), Shard(1)}, {rows, one}};
+      expect_equal_at_all_places({cut}, [](const Tensors& t) { return t[0].amax({0}); });
+      expect_equal_at_all_places({cut}, [](const Tensors& t) { return t[0].amin({0}, true); });
+    }
+  }
+}
+
+// ---- losses
+
+TEST(Places, CtcLossOfSequencesThatSomePlacesHaveNoneOf) {
+  const Tensor targets = torch::randint(1, 5, {4, 2}, at::kLong);
+  const std::vector<int64_t> times{6, 6, 5, 6};
+  const std::vector<int64_t> lengths{2, 1, 2, 2};
+  for (const auto& sequences : outer_pieces_of_four()) {
+    for (const int64_t inner : {0, 2}) {
+      const Cut cut{d({6, 4, 5}), {Shard(1), Shard(inner)}, {sequences, {}}};
+      expect_equal_at_all_places({cut}, [&](const Tensors& t) {
+        return at::ctc_loss(t[0].log_softmax(2), targets, times, lengths, 0, at::Reduction::None);
+      });
+    }
+  }
+}
+
 // ---- attention by heads
 
 /// Two ranks cannot share an odd number of heads: told on all ranks alike.
