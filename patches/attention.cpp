@@ -55,6 +55,11 @@ AttentionCall local_part(const AttentionCall& a, const AttentionCall& given,
   plain = is_alike ? local_copies(mesh, plain) : local_weights(mesh, plain);
   AttentionCall result = a;
   if (cuts_queries(a, lie) && mesh.size() > 1) result.has_all_queries = false;
+  const auto cuts_heads = [&](const Layout& layout) {
+    return layout.is_shard() && layout.dim() == a.head_dim();
+  };
+  if (cuts_heads(lie.q)) result.heads_of_q = lie.q.partition;
+  if (cuts_heads(lie.k)) result.heads_of_k = lie.k.partition;
   const std::array<Tensor*, 4> results{&result.q, &result.k, &result.v, &result.mask};
   std::vector<Tensor> moving;
   std::vector<SpecRef> targets;
@@ -293,15 +298,18 @@ AttentionForm form_of(const AttentionCall& a, const AttentionLie& lie, const Att
       lie.is_ring && ranks > 1 && has_plain_locals(a) && !are_sequences_zigzag();
   const AttentionForm form = attention_form();
   if (!can_be_another || form == AttentionForm::Ring) return AttentionForm::Ring;
-  const auto heads_divide = [&](const Tensor& t) {
-    return a.ndim() >= 3 && t.size(-3) > 0 && t.size(-3) % ranks == 0;
+  const auto divide = [&](const Partition& heads) {
+    return !heads.empty() && std::all_of(heads.begin(), heads.end(), [&](int64_t of_place) {
+      return of_place > 0 && of_place % ranks == 0;
+    });
   };
-  const bool can_be_heads = heads_divide(a.q) && heads_divide(a.k);
+  const bool can_be_heads = divide(a.heads_of_q) && divide(a.heads_of_k);
   if (form == AttentionForm::Heads) {
-    check<SpecMismatch>(can_be_heads, kName, "attention by heads: got query ", a.q.sizes(),
-                        " and key ", a.k.sizes(), " over ", ranks,
-                        " ranks; expected numbers of heads (dim -3) that are multiples of the "
-                        "number of ranks. Use SHARD_ATTENTION=ring.");
+    check<SpecMismatch>(can_be_heads, kName, "attention by heads: got ", a.heads_of_q,
+                        " heads of the query and ", a.heads_of_k, " of the key (dim -3) over ",
+                        ranks,
+                        " ranks; expected multiples of the number of ranks wherever another mesh "
+                        "dim cuts them. Use SHARD_ATTENTION=ring.");
     return form;
   }
   if (form == AttentionForm::Balanced) return form;

@@ -2,6 +2,7 @@
 // Gathering and scattering by an index a element. Along the cut dim the shard moves to another dim
 // first, unless the index is one number a row, spread over the other dims (as expand() makes it, or
 // there are no others): then whole rows travel between their owners and those that name them.
+#include <shard/outermost.h>
 #include <shard/patch.h>
 #include <shard/route.h>
 
@@ -13,17 +14,6 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-/// Whether all elements of a row of `index` along `dim` are one: told by strides, which are the
-/// same on every rank.
-bool names_rows(const TensorArgument& index, int64_t dim) {
-  for (int64_t d = 0; d < index.ndim(); ++d) {
-    if (d != dim && index.sizes()[static_cast<size_t>(d)] != 1 && index.tensor.stride(d) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 /// Alike but for `dim`.
 bool are_alike(c10::IntArrayRef a, c10::IntArrayRef b, int64_t dim) {
   if (a.size() != b.size()) return false;
@@ -31,6 +21,31 @@ bool are_alike(c10::IntArrayRef a, c10::IntArrayRef b, int64_t dim) {
     if (static_cast<int64_t>(d) != dim && a[d] != b[d]) return false;
   }
   return true;
+}
+
+/// Whether the index has self's sizes but for `dim`, and all elements of a row are one number: told
+/// by strides. A level that does not know the whole index goes by lines.
+bool names_rows(const OpCall& level, int64_t dim) {
+  const OpCall& call = outermost_call(level);
+  if (!sees_global_sizes(call)) return false;
+  const auto& index = call.tensor(1);
+  if (index.ndim() == 0 || index.tensor.numel() == 0 ||
+      !are_alike(call.tensor(0).sizes(), index.sizes(), dim)) {
+    return false;
+  }
+  for (int64_t d = 0; d < index.ndim(); ++d) {
+    if (d != dim && index.tensor.size(d) != 1 && index.tensor.stride(d) != 0) return false;
+  }
+  return true;
+}
+
+/// Whether the rows of an index have no elements here, so that none name any: a level above has cut
+/// the other dims.
+bool has_empty_rows(const Tensor& index, int64_t dim) {
+  for (int64_t d = 0; d < index.dim(); ++d) {
+    if (d != dim && index.size(d) == 0) return true;
+  }
+  return false;
 }
 
 /// The number of every row, plain.
@@ -94,10 +109,9 @@ std::optional<Decision> gather(const OpCall& call) {
     decision.outputs.push_back(index.layout());
     return decision;
   }
-  const bool rows_travel = self.is_shard() && self.shard_dim() == dim && index.ndim() > 0 &&
-                           names_rows(index, dim) && are_alike(self.sizes(), index.sizes(), dim) &&
-                           index.tensor.numel() > 0;
-  if (!rows_travel) return by_lines(call, true);
+  if (self.shard_dim() != dim || !self.is_shard() || !names_rows(call, dim)) {
+    return by_lines(call, true);
+  }
   const Layout cut =
       index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
   decision.inputs = {self.layout(), cut};
@@ -105,8 +119,13 @@ std::optional<Decision> gather(const OpCall& call) {
   if (call.mesh().size() == 1) return decision;
   decision.local = [dim, owned = self.layout().partition, name = call.name(),
                     mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-    const RowRoute route(name, row_numbers(arguments[2].toTensor(), dim), owned, mesh);
-    return std::vector<IValue>{route.fetch(arguments[0].toTensor(), dim)};
+    const Tensor self = arguments[0].toTensor();
+    const Tensor index = arguments[2].toTensor();
+    if (has_empty_rows(index, dim)) {
+      return std::vector<IValue>{empty_of_shape(self, index.sizes())};
+    }
+    const RowRoute route(name, row_numbers(index, dim), owned, mesh);
+    return std::vector<IValue>{route.fetch(self, dim)};
   };
   return decision;
 }
@@ -142,10 +161,12 @@ Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
     const int64_t dim = call.dim(1, self.ndim());
     const bool is_cut = self.is_shard() ? self.shard_dim() == dim
                                         : index.shard_dim() == dim || source.shard_dim() == dim;
-    const bool rows_travel = is_cut && index.ndim() > 0 && names_rows(index, dim) &&
-                             are_alike(self.sizes(), index.sizes(), dim) &&
-                             index.sizes() == source.sizes() && index.tensor.numel() > 0;
-    if (!rows_travel) return by_lines(call, false);
+    const auto have_sizes_of_index = [](const OpCall& whole) {
+      return whole.tensor(1).sizes() == whole.tensor(2).sizes();
+    };
+    if (!is_cut || !names_rows(call, dim) || !have_sizes_of_index(outermost_call(call))) {
+      return by_lines(call, false);
+    }
     const Layout rows = self.is_shard() ? self.layout() : even_layout(call, dim, self);
     const Layout cut = index.shard_dim() == dim    ? index.layout()
                        : source.shard_dim() == dim ? source.layout()
@@ -155,11 +176,12 @@ Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
     decision.outputs.push_back(rows);
     if (call.mesh().size() == 1) return decision;
     decision.local = [=, name = call.name(), mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-      const Tensor list = row_numbers(arguments[2].toTensor(), dim);
-      const RowRoute route(name, list, rows.partition, mesh, repeats);
-      const auto delivery = route.deliver(arguments[3].toTensor(), dim);
+      const Tensor index = arguments[2].toTensor();
       Tensor written = arguments[0].toTensor();
       if (!is_in_place) written = written.clone();
+      if (has_empty_rows(index, dim)) return std::vector<IValue>{written};
+      const RowRoute route(name, row_numbers(index, dim), rows.partition, mesh, repeats);
+      const auto delivery = route.deliver(arguments[3].toTensor(), dim);
       write(written, dim, delivery, arguments);
       return std::vector<IValue>{written};
     };

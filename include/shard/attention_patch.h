@@ -26,6 +26,8 @@ struct AttentionCall {
   /// Whether the mask is alike along each dim of q, told from the global sizes: where two mesh dims
   /// cut the queries, the inner one finds a single row on some ranks.
   std::vector<bool> mask_is_alike = {};
+  /// How many heads of q and of k the places have into which other mesh dims cut them.
+  Partition heads_of_q = {}, heads_of_k = {};
 
   int64_t ndim() const { return q.dim(); }
   int64_t query_dim() const { return q.dim() - 2; }

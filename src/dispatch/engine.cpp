@@ -16,6 +16,7 @@
 
 #include "dispatch/gather_fallback.h"
 #include "dispatch/handler.h"
+#include "dispatch/level_scope.h"
 #include "dispatch/op_info.h"
 #include "dispatch/stack.h"
 #include "tensor/impl.h"
@@ -55,8 +56,7 @@ class Execution {
     if (explanation) explain_moves(*explanation);
     is_copy_ |= decision_.is_copy;
     if (info_.is_view || info_.changes_metadata || has_ambiguous_order()) find_global_strides();
-    localize();
-    auto results = run_local();
+    auto results = run_levels_below();
     if (gathers_) cut_again(results);
     for (const auto& written : written_) finish_write(written);
     torch::jit::drop(*stack_, stack_->size() - begin_);
@@ -82,6 +82,7 @@ class Execution {
   std::string describe_inputs() const;
   void localize();
   Tensor localize(const TensorArgument& argument, const Layout& wanted);
+  std::vector<IValue> run_levels_below();
   std::vector<IValue> run_local();
   void finish_write(const Written& written);
   void wrap_results(const std::vector<IValue>& results);
@@ -231,6 +232,15 @@ void Execution::explain_outputs(detail::Explanation& explanation) const {
   }
 }
 
+/// NOTE [One memory order on all ranks]: of the levels inside, after a move of this one.
+Tensor with_levels_in_order(const Tensor& moved) {
+  Tensor result = moved;
+  for (const auto* level = impl_of(moved); level; level = impl_of(level->local())) {
+    result = in_common_order(result, *level->spec());
+  }
+  return result;
+}
+
 Tensor Execution::localize(const TensorArgument& argument, const Layout& wanted) {
   const auto* impl = impl_of(argument.tensor);
   if (!impl) {
@@ -249,7 +259,7 @@ Tensor Execution::localize(const TensorArgument& argument, const Layout& wanted)
                       "out-of-place op.");
   is_copy_ |= info_.is_view && mesh_.size() > 1;
   const auto to = impl->spec()->with(wanted.placement, argument.sizes(), wanted.partition);
-  return redistribute_local(impl->local(), *impl->spec(), *to, mesh_);
+  return with_levels_in_order(redistribute_local(impl->local(), *impl->spec(), *to, mesh_));
 }
 
 void Execution::localize() {
@@ -269,6 +279,23 @@ void Execution::localize() {
     });
   }
   for (auto& [index, value] : decision_.arguments) (*stack_)[begin_ + index] = std::move(value);
+}
+
+std::vector<IValue> Execution::run_levels_below() {
+  const bool has_levels_below =
+      std::any_of(tensors_.begin(), tensors_.end(), [](const TensorArgument& argument) {
+        return argument.spec && impl_of(impl_of(argument.tensor)->local());
+      });
+  if (!has_levels_below) {
+    localize();
+    return run_local();
+  }
+  const std::vector<IValue> arguments(stack_->begin() + static_cast<std::ptrdiff_t>(begin_),
+                                      stack_->end());
+  const OpCall call(info_.name, arguments, tensors_, mesh_);
+  const detail::LevelScope scope(call);
+  localize();
+  return run_local();
 }
 
 std::vector<IValue> Execution::run_local() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed kernels for `view`, which models call as often as elementwise ops. Marked copies and levels
-// with others inside, whose view may have to move, go the boxed way.
+// with others inside or around, whose view may have to move, go the boxed way.
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -10,6 +10,7 @@
 #include "dispatch/boxed_call.h"
 #include "dispatch/engine.h"
 #include "dispatch/function_fallback.h"
+#include "dispatch/level_scope.h"
 #include "dispatch/view_replay.h"
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
@@ -39,8 +40,8 @@ SpecRef viewed_spec(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
 Tensor view_dispatch(DispatchKeySet keys, const Tensor& x, c10::SymIntArrayRef symbolic) {
   const auto* impl = impl_of(x);
   SpecRef spec;
-  const bool is_innermost = !impl_of(impl->local());
-  if (is_innermost && impl->copied_at_version() < 0 && !detail::is_intercepted()) {
+  const bool is_only_level = !impl_of(impl->local()) && !detail::is_inner_level();
+  if (is_only_level && impl->copied_at_version() < 0 && !detail::is_intercepted()) {
     spec =
         viewed_spec(*impl->spec(), at::infer_size_dv(C10_AS_INTARRAYREF_SLOW(symbolic), x.numel()));
   }

@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <shard/error.h>
+#include <shard/outermost.h>
 #include <shard/rule.h>
 
 #include <cmath>
@@ -20,24 +21,25 @@ Shape broadcast_sizes(const OpCall& call) {
   return sizes;
 }
 
-/// The layout of a result of `ndim` dims when `argument` keeps its own; Replicate when its sharded
-/// dim is broadcast (size 1 where the result is larger).
-Layout aligned_to_result(const TensorArgument& argument, const Shape& sizes) {
+// Which dims of `argument` are broadcast is told by its sizes above all levels, `own`, and those of
+// the result, `sizes`: NOTE [Calls of inner levels].
+
+/// The layout of a result when `argument` keeps its own; Replicate when its sharded dim is
+/// broadcast (size 1 where the result is larger).
+Layout aligned_to_result(const TensorArgument& argument, c10::IntArrayRef own, const Shape& sizes) {
   if (!argument.is_shard()) return {};
   const int64_t dim = argument.shard_dim() + static_cast<int64_t>(sizes.size()) - argument.ndim();
-  const bool broadcast = argument.sizes()[static_cast<size_t>(argument.shard_dim())] !=
-                         sizes[static_cast<size_t>(dim)];
+  const bool broadcast =
+      own[static_cast<size_t>(argument.shard_dim())] != sizes[static_cast<size_t>(dim)];
   return broadcast ? Layout() : argument.layout().moved_to(dim);
 }
 
 /// The layout an argument needs so that its local part broadcasts with a result that lies like
 /// `result`.
-Layout aligned_to_argument(const Layout& result, const TensorArgument& argument,
-                           const Shape& sizes) {
+Layout aligned_to_argument(const Layout& result, c10::IntArrayRef own, const Shape& sizes) {
   if (!result.is_shard()) return result;
-  const int64_t dim = result.dim() - (static_cast<int64_t>(sizes.size()) - argument.ndim());
-  if (dim < 0 ||
-      argument.sizes()[static_cast<size_t>(dim)] != sizes[static_cast<size_t>(result.dim())]) {
+  const int64_t dim = result.dim() - static_cast<int64_t>(sizes.size() - own.size());
+  if (dim < 0 || own[static_cast<size_t>(dim)] != sizes[static_cast<size_t>(result.dim())]) {
     return {};
   }
   return result.moved_to(dim);
@@ -49,7 +51,7 @@ int64_t elements_moved(const Layout& result, const OpCall& call, const Shape& si
   int64_t moved = 0;
   for (const auto& argument : call.tensors()) {
     const bool moves = argument.spec && !argument.spec->is_replicate() &&
-                       argument.layout() != aligned_to_argument(result, argument, sizes);
+                       argument.layout() != aligned_to_argument(result, argument.sizes(), sizes);
     if (moves) moved += argument.tensor.numel();
   }
   return moved;
@@ -59,14 +61,14 @@ int64_t elements_moved(const Layout& result, const OpCall& call, const Shape& si
 /// An inner level sees sizes that differ from place to place along the outer mesh dims. What it
 /// chooses by size would lie differently there, so on a mesh of several dims the first candidate is
 /// taken.
-Layout choose_anchor(const OpCall& call, const Shape& sizes) {
+Layout choose_anchor(const OpCall& call, const OpCall& whole, const Shape& sizes) {
   for (const auto& argument : call.tensors()) {
     if (argument.is_written) return argument.is_partial() ? Layout() : argument.layout();
   }
   Layout best;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& argument : call.tensors()) {
-    const Layout layout = aligned_to_result(argument, sizes);
+  for (size_t i = 0; i < call.tensors().size(); ++i) {
+    const Layout layout = aligned_to_result(call.tensor(i), whole.tensor(i).sizes(), sizes);
     if (!layout.is_shard()) continue;
     if (is_on_several_dims(call.mesh())) return layout;
     if (const int64_t moved = elements_moved(layout, call, sizes); moved < least) {
@@ -158,11 +160,12 @@ Decision add_to_pending(const OpCall& call) {
 Decision run_pointwise(const OpCall& call, Linearity linearity) {
   if (keeps_partial(call, linearity)) return keep_partial(call);
   if (adds_to_pending(call, linearity)) return add_to_pending(call);
-  const Shape sizes = broadcast_sizes(call);
-  const Layout anchor = choose_anchor(call, sizes);
+  const OpCall& whole = outermost_call(call);
+  const Shape sizes = broadcast_sizes(whole);
+  const Layout anchor = choose_anchor(call, whole, sizes);
   Decision decision;
-  for (const auto& argument : call.tensors()) {
-    decision.inputs.push_back(aligned_to_argument(anchor, argument, sizes));
+  for (const auto& argument : whole.tensors()) {
+    decision.inputs.push_back(aligned_to_argument(anchor, argument.sizes(), sizes));
   }
   decision.outputs.push_back(anchor);
   return decision;

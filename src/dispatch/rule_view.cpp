@@ -4,7 +4,13 @@
 // the outermost one of its group that is larger than 1, a shard is a contiguous range of the group,
 // and if the pieces are whole rows of the group's outermost output dim, the view is local.
 // Otherwise the input moves: to the outermost dim of the group, or to boundaries on whole rows.
+// Groups are those of the whole tensor: NOTE [Calls of inner levels].
 #include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/_reshape_alias.h>
+#include <c10/util/strides.h>
+#include <shard/outermost.h>
+#include <shard/primitives.h>
 #include <shard/rule.h>
 
 #include <algorithm>
@@ -93,18 +99,20 @@ size_t first_larger_than_one(c10::IntArrayRef sizes, size_t begin, size_t end) {
   return begin;
 }
 
-}  // namespace
-
-ViewPlan plan_view(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
-  const auto out = sizes;
+/// The plan of a level for the view from `in` to `out` of the tensor above all levels.
+ViewPlan plan_level(const ShardTensorSpec& spec, c10::IntArrayRef in, c10::IntArrayRef out) {
   if (spec.ranks() == 1) return {Layout(spec), {}};  // the whole tensor, whatever its placement
-  const auto in = spec.global_shape();
   const auto dim = static_cast<size_t>(spec.shard_dim());
   const auto found = group_of(dim, in, out);
   if (!found) return {};
   const Group group = *found;
   const int64_t elements = product(in, group.in_begin, group.in_end);
   if (elements == 0 || group.out_begin == group.out_end) return {};
+  const auto in_group = [&](c10::IntArrayRef shape) {
+    return shape.slice(group.in_begin, group.in_end - group.in_begin);
+  };
+  // A level above cuts the group as well, and takes its outermost dim.
+  if (in_group(spec.global_shape()) != in_group(in)) return {};
   // A cut dim of size 1 counts as outermost: all its group lies on one rank.
   const bool is_outermost = product(in, group.in_begin, dim) == 1;
   const size_t in_dim =
@@ -123,11 +131,26 @@ ViewPlan plan_view(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
   return plan;
 }
 
+/// `reshape` of a local; a level inside stays the same op.
+at::Tensor reshaped(const at::Tensor& local, const std::vector<int64_t>& sizes) {
+  if (!is_shard_tensor(local)) return local.reshape(sizes);
+  const auto strides = at::detail::computeStride(local.sizes(), local.strides(), sizes);
+  if (strides) return at::_reshape_alias(local, sizes, *strides);
+  return at::_reshape_alias(local, sizes, c10::contiguous_strides(sizes));
+}
+
+}  // namespace
+
+ViewPlan plan_view(const ShardTensorSpec& spec, c10::IntArrayRef sizes) {
+  return plan_level(spec, spec.global_shape(), sizes);
+}
+
 Rule reshape_alias() {  // (self, sizes, strides): the strides are those of the wrapper
   return [view = view_as_sizes()](const OpCall& call) {
     auto decision = view(call);
     decision->local = [](c10::ArrayRef<c10::IValue> arguments) {
-      return std::vector<c10::IValue>{arguments[0].toTensor().reshape(arguments[1].toIntVector())};
+      return std::vector<c10::IValue>{
+          reshaped(arguments[0].toTensor(), arguments[1].toIntVector())};
     };
     return decision;
   };
@@ -138,7 +161,12 @@ Rule view_as_sizes() {
     const auto& input = call.tensor(0);
     const auto sizes = at::infer_size(call.integers(1), input.tensor.numel());
     ViewPlan plan{input.layout(), input.layout()};
-    if (input.is_shard()) plan = plan_view(*input.spec, sizes);
+    if (input.is_shard()) {
+      const OpCall& whole = outermost_call(call);
+      const auto& tensor = whole.tensor(0).tensor;
+      plan = plan_level(*input.spec, tensor.sizes(),
+                        at::infer_size(whole.integers(1), tensor.numel()));
+    }
     Decision decision;
     decision.inputs.push_back(plan.input);
     decision.outputs.push_back(plan.output);

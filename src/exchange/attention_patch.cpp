@@ -150,6 +150,9 @@ void check_and_expand(AttentionCall& a, bool is_causal) {
   expand_batches(a);
   check_mask(a, is_causal);
   a.mask_is_alike = dims_of_alike_masks(a);
+  if (a.ndim() < 3) return;
+  a.heads_of_q = {a.q.size(a.head_dim())};
+  a.heads_of_k = {a.k.size(a.head_dim())};
 }
 
 AttentionLie lie_of(const AttentionCall& a, int64_t ranks, bool may_cut_keys) {

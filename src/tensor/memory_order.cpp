@@ -23,7 +23,12 @@ Shape strides_in_order(c10::IntArrayRef sizes, c10::IntArrayRef like) {
 }
 
 at::Tensor in_order(const at::Tensor& local, c10::IntArrayRef like) {
-  if (impl_of(local) || local.numel() == 0) return local;
+  if (const auto* level = impl_of(local)) {
+    const at::Tensor result = wrap(in_order(level->local(), like), level->mesh(), level->spec());
+    impl_of(result)->set_sizes_and_strides(local.sizes(), strides_in_order(local.sizes(), like));
+    return result;
+  }
+  if (local.numel() == 0) return local;
   const Shape wanted = strides_in_order(local.sizes(), like);
   bool lies_so = true;
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -76,6 +76,16 @@ std::string misplaced_of(const std::vector<Tensor>& gradients, const std::vector
   return text.str();
 }
 
+/// Whether every rank knows the output to lie alike, in memory too. Collective.
+std::string disagreement_about(const Tensor& output) {
+  if (!is_shard_tensor(output)) return {};
+  const std::string own = c10::str(describe(output), "strides ", output.strides(), "\n");
+  for (const auto& other : ShardTensor(output).mesh().comm().all_gather_bytes(own)) {
+    if (other != own) return c10::str("  ranks disagree how the output lies: got\n", own, other);
+  }
+  return {};
+}
+
 /// What float32 arithmetic does to a tensor, times four; at most one percent. Infinity where plain
 /// LibTorch's own float32 kernel is wrong: there is nothing to compare with (docs/limits.md).
 double rounding(const Tensor& plain, const Tensor& exact) {
@@ -112,12 +122,13 @@ Outcome outcome_of(const Function& function, const std::vector<Tensor>& argument
                    const std::vector<Tensor>& leaves, Derivatives derivatives) {
   Outcome outcome;
   const Tensor y = function(arguments);
+  outcome.misplaced = disagreement_about(y);
   outcome.output = whole_copy(y);
   if (!derivatives.first || leaves.empty() || !y.requires_grad()) return outcome;
   const auto gradients = torch::autograd::grad({weighted_sum(y)}, leaves, {}, true,
                                                derivatives.second, /*allow_unused=*/true);
   outcome.gradients = whole_copies(gradients);
-  outcome.misplaced = misplaced_of(gradients, leaves);
+  outcome.misplaced += misplaced_of(gradients, leaves);
   if (!derivatives.second) return outcome;
   const Tensor penalty = sum_of_squares(gradients);
   if (penalty.defined()) {

@@ -13,7 +13,7 @@ struct Outcome {
   at::Tensor output;
   std::vector<at::Tensor> gradients;
   std::vector<at::Tensor> penalty_gradients;  ///< of the squares of all gradients
-  std::string misplaced = {};  ///< gradients that lie otherwise than what they are gradients of
+  std::string misplaced = {};                 ///< what lies otherwise than it should
 };
 
 /// A plain copy of the whole; undefined ones pass. Collective for ShardTensors.

@@ -112,7 +112,7 @@ std::vector<Setting> all_settings(const Sample& sample, bool precisions) {
       }
     }
     for (int way = 0; way < grid_ways(sample.check.grid); ++way) {
-      for (const char* split : {"even", "uneven", "empty-first"}) {
+      for (const char* split : {"even", "uneven", "empty-first", "one-row"}) {
         result.push_back({4, split, way, dtype});
       }
     }

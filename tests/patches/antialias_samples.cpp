@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <shard/launch.h>
 #include <support/samples.h>
 #include <torch/torch.h>
 

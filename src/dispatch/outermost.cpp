@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <shard/outermost.h>
+
+#include <utility>
+
+#include "dispatch/level_scope.h"
+
+namespace shard {
+namespace {
+
+thread_local const OpCall* outermost = nullptr;
+
+bool is_level_of(const OpCall& outer, const OpCall& call) {
+  return outer.name() == call.name() && outer.tensors().size() == call.tensors().size();
+}
+
+}  // namespace
+
+const OpCall& outermost_call(const OpCall& call) {
+  return outermost && is_level_of(*outermost, call) ? *outermost : call;
+}
+
+bool sees_global_sizes(const OpCall& call) {
+  const auto& dims = call.mesh().root_dims();
+  return call.mesh().root().ndim() == 1 || dims.front() == 0;
+}
+
+detail::LevelScope::LevelScope(const OpCall& call)
+    : before_(std::exchange(outermost, &outermost_call(call))) {}
+detail::LevelScope::~LevelScope() { outermost = before_; }
+
+bool detail::is_inner_level() { return outermost != nullptr; }
+
+}  // namespace shard
