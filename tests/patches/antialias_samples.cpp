@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <shard/launch.h>
 #include <support/samples.h>
 #include <torch/torch.h>
 
