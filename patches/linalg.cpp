@@ -201,9 +201,7 @@ template <class Op>
 Tensor by_batch(const std::vector<Tensor>& cut, Op op) {
   std::vector<Tensor> own;
   for (const Tensor& tensor : cut) own.push_back(to_local(tensor));
-  const bool has_none =
-      own.back().numel() == 0 &&
-      std::all_of(cut.begin(), cut.end(), [](const Tensor& t) { return t.numel() > 0; });
+  const bool has_none = own.back().numel() == 0 && !is_shard_tensor(own.back());
   Tensor y = has_none ? own.back() : op(own);
   for (size_t i = 0; has_none && i < own.size(); ++i) y = y * own[i].sum();
   return from_local(y, mesh_of(cut.back()), spec_of(cut.back()));

@@ -14,7 +14,9 @@
 #include <ATen/ops/replication_pad1d.h>
 #include <ATen/ops/replication_pad2d.h>
 #include <ATen/ops/replication_pad3d.h>
+#include <c10/util/strides.h>
 #include <shard/box_patch.h>
+#include <shard/memory_order.h>
 
 #include <algorithm>
 
@@ -200,6 +202,19 @@ std::vector<int64_t> padded_dims(const Tensor& x, IntArrayRef pad) {
   return dims;
 }
 
+/// What is joined of pieces lies as they happen to, which may differ from rank to rank. LibTorch's
+/// kernels keep channels last and give others contiguous.
+Tensor as_kernels_lay_out(const Tensor& y, const Tensor& x) {
+  switch (x.suggest_memory_format()) {
+    case at::MemoryFormat::ChannelsLast:
+      return in_order(y, c10::get_channels_last_strides_2d(x.sizes()));
+    case at::MemoryFormat::ChannelsLast3d:
+      return in_order(y, c10::get_channels_last_strides_3d(x.sizes()));
+    default:
+      return in_order(y, c10::contiguous_strides(x.sizes()));
+  }
+}
+
 /// The cut dims by an exchange, the others by `local_op`.
 template <class LocalOp>
 Tensor pad_box(const char* op, const Tensor& x, IntArrayRef pad, Mode mode, const at::Scalar& fill,
@@ -227,7 +242,7 @@ Tensor pad_box(const char* op, const Tensor& x, IntArrayRef pad, Mode mode, cons
   } else if (rows.is_alias_of(input.local())) {
     y = rows.clone();  // padding makes a new tensor, also on ranks where nothing is added
   }
-  return input.wrapped(y, output);
+  return input.wrapped(as_kernels_lay_out(y, x), output);
 }
 
 /// `local_op(tensor, pad)` is LibTorch's own op. `pad` counts from the last dim: (before, after) of
