@@ -69,14 +69,14 @@ Tensor multinomial(const Tensor& self, int64_t count, bool replacement,
                       "multinomial",
                       "got weights that are negative, not finite, or all zero in a row; expected "
                       "weights >= 0 of which one is positive.");
-  const at::Generator from = generator_or_default(generator, innermost(self).device());
-  if (count == 1 || !replacement) return without_replacement(weights, count, from);
+  if (!generator) generator = generator_or_default({}, innermost(self).device());
+  if (count == 1 || !replacement) return without_replacement(weights, count, *generator);
   if (!innermost(self).is_cpu()) {
     refuse_op("aten::multinomial", c10::str(count, " samples a row with replacement on a GPU"),
               "samples without replacement, or one: which number a sample has depends on the "
               "whole launch");
   }
-  return with_replacement(with_whole_dim(weights, self.dim() - 1), count, from);
+  return with_replacement(with_whole_dim(weights, self.dim() - 1), count, *generator);
 }
 
 }  // namespace
