@@ -83,7 +83,7 @@ Results results(std::vector<int> kinds) {
   return [kinds = std::move(kinds)](const OpCall&) { return kinds; };
 }
 
-Rule batched(std::function<Cores(const OpCall&)> cores_of, Results results) {
+Rule batched(const std::function<Cores(const OpCall&)>& cores_of, const Results& results) {
   return [=](const OpCall& call) -> std::optional<Decision> {
     const Cores cores = cores_of(call);
     const Batch batch(call, cores);
@@ -101,8 +101,8 @@ Rule batched(std::function<Cores(const OpCall&)> cores_of, Results results) {
     return decision;
   };
 }
-Rule batched(Cores cores, Results results) {
-  return batched([cores = std::move(cores)](const OpCall&) { return cores; }, std::move(results));
+Rule batched(const Cores& cores, const Results& results) {
+  return batched([cores](const OpCall&) { return cores; }, results);
 }
 
 /// These kernels factorise the transposed matrix where the matrix is contiguous, and LibTorch's
@@ -133,7 +133,7 @@ Cores of_system(const OpCall& call) {
 }
 
 /// Without vectors (argument `flag` false) the results around the values are empty.
-Results with_vectors(size_t flag, std::vector<int> with, std::vector<int> without) {
+Results with_vectors(size_t flag, const std::vector<int>& with, const std::vector<int>& without) {
   return [=](const OpCall& call) { return call.argument(flag).toBool() ? with : without; };
 }
 

@@ -43,7 +43,7 @@ struct AttentionCall {
 
 /// Raises SpecMismatch, the same on every rank; expands batch dims to equal ones, as a product
 /// broadcasts them.
-void check_and_expand(AttentionCall& call, bool is_causal);
+void check_and_expand(AttentionCall& a, bool is_causal);
 
 /// How q, k, v, the mask and the result lie.
 struct AttentionLie {
@@ -53,8 +53,8 @@ struct AttentionLie {
 };
 
 /// `may_cut_keys`: along no other mesh dim are they cut already.
-AttentionLie lie_of(const AttentionCall& call, int64_t ranks, bool may_cut_keys);
+AttentionLie lie_of(const AttentionCall& a, int64_t ranks, bool may_cut_keys);
 /// Whole sequences of some heads on every rank, whose numbers are multiples of the ranks.
-AttentionLie lie_by_heads(const AttentionCall& call, int64_t ranks);
+AttentionLie lie_by_heads(const AttentionCall& a, int64_t ranks);
 
 }  // namespace shard
