@@ -25,7 +25,7 @@ Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, OptionalGenerator gener
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (!innermost(self).is_cpu()) {
     const Tensor numbers = at::empty_like(self, at::kFloat);
-    fill_with_numbers_of_bernoulli(numbers, std::move(generator));
+    fill_with_numbers_of_bernoulli(numbers, generator);
     return self.copy_(numbers.le(self.scalar_type() == at::kDouble ? p : p.to(at::kFloat)));
   }
   const auto dtype = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -35,13 +35,13 @@ struct Sampler {
 /// draw parts of the same numbers. Not differentiable. Errors: MissingShardPatch when no part of
 /// the draw can be had alone.
 void fill_as_one_device(const at::Tensor& self, const Sampler& sampler,
-                        std::optional<at::Generator> generator = std::nullopt);
+                        const std::optional<at::Generator>& generator = std::nullopt);
 
 /// Fills `self`, a contiguous Float ShardTensor without pending reductions on a GPU, with the
 /// numbers in (0, 1] that Tensor::bernoulli_(probabilities) compares there: it gives 1 where a
 /// number is not larger than its probability. Else as fill_as_one_device.
 void fill_with_numbers_of_bernoulli(const at::Tensor& self,
-                                    std::optional<at::Generator> generator = std::nullopt);
+                                    const std::optional<at::Generator>& generator = std::nullopt);
 
 /// `generator`, or else the default one of `device`.
 at::Generator generator_or_default(const std::optional<at::Generator>& generator,

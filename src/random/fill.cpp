@@ -53,13 +53,14 @@ void fill_part(const Tensor& own, const Tensor& whole, const Sampler& sampler,
 }
 
 void fill_as_one_device(const Tensor& self, const Sampler& sampler,
-                        std::optional<at::Generator> generator) {
+                        const std::optional<at::Generator>& generator) {
   const Tensor& own = innermost(self);
   if (self.numel() == 0) return;
   fill_part(own, self, sampler, generator_or_default(generator, own.device()));
 }
 
-void fill_with_numbers_of_bernoulli(const Tensor& self, std::optional<at::Generator> generator) {
+void fill_with_numbers_of_bernoulli(const Tensor& self,
+                                    const std::optional<at::Generator>& generator) {
   const Tensor& own = innermost(self);
   if (self.numel() == 0) return;
   auto from = generator_or_default(generator, own.device());
