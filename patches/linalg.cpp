@@ -20,6 +20,12 @@ using at::Tensor;
 /// How many of an argument's last dims are the matrix or the vector.
 using Cores = std::vector<int64_t>;
 
+/// Where a cut of the matrices goes: the largest batch dim.
+Layout along_the_largest(c10::IntArrayRef batch, int64_t ranks) {
+  const auto* largest = std::max_element(batch.begin(), batch.end());
+  return {Shard(largest - batch.begin()), even_partition(*largest, ranks)};
+}
+
 /// The batch dims of all arguments, broadcast.
 class Batch {
  public:
@@ -59,8 +65,7 @@ class Batch {
     if (sizes_.empty()) return std::nullopt;
     // Also of one matrix, which one rank then has: on an inner level of a mesh its size is not the
     // same everywhere.
-    const auto largest = std::max_element(sizes_.begin(), sizes_.end());
-    return Layout(Shard(largest - sizes_.begin()), even_partition(*largest, call_.mesh().size()));
+    return along_the_largest(sizes_, call_.mesh().size());
   }
   Layout layout_of(size_t i, const Layout& cut) const {
     if (!cut.is_shard()) return cut;
@@ -185,8 +190,7 @@ std::vector<Tensor> cut_by_batch(const char* op, std::vector<Tensor> tensors, in
     if (batch.empty()) {
       refuse_op(op, "a matrix cut along its own dims", "a batch dim to move the cut to");
     }
-    const auto* largest = std::max_element(batch.begin(), batch.end());
-    cut = {Shard(largest - batch.begin()), even_partition(*largest, mesh.size())};
+    cut = along_the_largest(batch, mesh.size());
   }
   for (auto& tensor : tensors) {
     const auto& spec = spec_of(tensor);

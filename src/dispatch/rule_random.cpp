@@ -5,6 +5,8 @@
 #include <shard/error.h>
 #include <shard/rule.h>
 
+#include <bit>
+
 #include "random/fill.h"
 #include "tensor/impl.h"
 
@@ -32,6 +34,20 @@ Sampler sampler_of(const c10::OperatorHandle& op, const std::string& name,
     op.callBoxed(&stack);
   };
   return {name, std::move(fill)};
+}
+
+/// What stands for the kernel that an op runs: random_ has one that makes a number of two words
+/// where the range is wider than some power of two.
+std::string kernel_of(const std::string& op, const std::vector<IValue>& arguments) {
+  if (op == "aten::random_.to") {
+    return c10::str(op, " of ", std::bit_width(static_cast<uint64_t>(arguments[1].toInt())),
+                    " bits");
+  }
+  if (op != "aten::random_.from") return op;
+  if (arguments[2].isNone()) return op + " without end";
+  const auto range =
+      static_cast<uint64_t>(arguments[2].toInt()) - static_cast<uint64_t>(arguments[1].toInt());
+  return c10::str(op, " of ", std::bit_width(range), " bits");
 }
 
 size_t index_of_generator(const c10::OperatorHandle& op) {
@@ -64,10 +80,10 @@ std::optional<Decision> draw(const OpCall& call) {
   const size_t generator_at = index_of_generator(op);
   const auto generator = generator_or_default(arguments[generator_at].toOptional<at::Generator>(),
                                               self.tensor.device());
+  const std::string kernel = kernel_of(call.name(), arguments);
+  auto sampler = sampler_of(op, kernel, std::move(arguments), generator_at);
   const Tensor whole = self.tensor;
-  decision.local = [whole, generator,
-                    sampler = sampler_of(op, call.name(), std::move(arguments), generator_at)](
-                       c10::ArrayRef<IValue> local) {
+  decision.local = [whole, generator, sampler = std::move(sampler)](c10::ArrayRef<IValue> local) {
     fill_part(bump_inner_levels(local[0].toTensor()), whole, sampler, generator);
     return std::vector<IValue>{local[0]};
   };

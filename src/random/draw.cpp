@@ -32,16 +32,7 @@ void for_each_block(int64_t begin, int64_t end, int64_t block, const Visit& visi
   if (begin < end) visit(begin, end - begin);
 }
 
-bool is_contiguous(const WholeTensor& whole) {
-  int64_t expected = 1;
-  for (size_t i = whole.sizes.size(); i-- > 0;) {
-    if (whole.sizes[i] != 1 && whole.strides[i] != expected) return false;
-    expected *= whole.sizes[i];
-  }
-  return true;
-}
-
-/// Without gaps.
+/// Without gaps, dims in this order.
 bool is_dense(const WholeTensor& whole, const std::vector<int64_t>& order) {
   int64_t expected = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -57,6 +48,8 @@ std::vector<int64_t> index_order(const WholeTensor& whole) {
   std::iota(order.begin(), order.end(), 0);
   return order;
 }
+
+bool is_contiguous(const WholeTensor& whole) { return is_dense(whole, index_order(whole)); }
 
 /// Dims by falling strides, as LibTorch walks through a tensor's memory.
 std::vector<int64_t> memory_order(const WholeTensor& whole) {

@@ -33,6 +33,10 @@ const std::vector<Draw>& draws() {
       {"bernoulli_(p)", [](const Tensor& x) { return at::empty_like(x).bernoulli_(0.3); }},
       {"bernoulli_(tensor)", [](const Tensor& x) { return at::bernoulli(x); }},
       {"random_", [](const Tensor& x) { return at::empty_like(x).random_(0, 1000); }},
+      {"random_ of longs",
+       [](const Tensor& x) { return at::empty_like(x, at::kLong).random_(0, 1000); }},
+      {"random_ of a wide range",
+       [](const Tensor& x) { return at::empty_like(x, at::kLong).random_(-5, int64_t{1} << 40); }},
       {"dropout", [](const Tensor& x) { return at::dropout(x, 0.4, true); }}};
   return *all;
 }
