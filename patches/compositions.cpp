@@ -87,13 +87,16 @@ Tensor repeat(const Tensor& x, c10::IntArrayRef repeats) {
   while (result.dim() < static_cast<int64_t>(repeats.size())) result = result.unsqueeze(0);
   for (int64_t dim = 0; dim < result.dim(); ++dim) {
     const int64_t times = repeats[static_cast<size_t>(dim)];
+    check<SpecMismatch>(times >= 0, "repeat", "got ", repeats, "; expected no negative numbers.");
     if (times == 0) {
       result = result.narrow(dim, 0, 0);
     } else if (times > 1) {
       result = at::cat(std::vector<Tensor>(static_cast<size_t>(times), result), dim);
     }
   }
-  return result.is_same(x) ? x.clone() : result.contiguous();
+  const bool is_copy =
+      std::any_of(repeats.begin(), repeats.end(), [](int64_t times) { return times > 1; });
+  return is_copy ? result.contiguous() : result.clone(at::MemoryFormat::Contiguous);
 }
 
 Tensor block_diag(at::TensorList blocks) {
@@ -118,6 +121,7 @@ Tensor block_diag(at::TensorList blocks) {
 
 /// Every tensor padded to `chunks` equal parts along `dim`, the parts flattened, side by side.
 Tensor chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
+  check<SpecMismatch>(chunks > 0, "_chunk_cat", "got ", chunks, " chunks; expected at least 1.");
   std::vector<Tensor> flat;
   for (const Tensor& tensor : tensors) {
     const int64_t along = at::maybe_wrap_dim(dim, tensor.dim());
@@ -177,6 +181,9 @@ Tensor select_scatter(const Tensor& x, const Tensor& values, int64_t dim, int64_
 
 /// LibTorch's formula picks the gradient of the value by mask.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
+  check<SpecMismatch>(value.dim() == 0 && (!value.is_complex() || x.is_complex()), "masked_fill",
+                      "got a value of ", value.sizes(), " and ", value.scalar_type(), " for ",
+                      x.scalar_type(), "; expected a number that fits.");
   return at::where(mask, value.to(x.scalar_type()), x);
 }
 

@@ -64,6 +64,9 @@ std::optional<Decision> bincount(const OpCall& call) {
   check<SpecMismatch>(!has_weights || call.tensor(1).sizes() == input.sizes(), call.name(),
                       "got weights of ", call.tensors().back().sizes(), " for ", input.sizes(),
                       " numbers; expected one each.");
+  check<SpecMismatch>(input.ndim() == 1 && call.integer(2) >= 0, call.name(), "got ", input.sizes(),
+                      " numbers and minlength ", call.integer(2),
+                      "; expected one dim, and a length that is not below 0.");
   Decision decision;
   decision.inputs.assign(call.tensors().size(), first.is_shard() ? first.layout() : Layout());
   decision.outputs.emplace_back(first.is_shard() ? Partial() : Replicate(), Partition());

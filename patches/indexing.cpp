@@ -289,14 +289,10 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
 std::optional<Decision> index_put_copy(const OpCall& call) { return index_put(call, false); }
 std::optional<Decision> index_put_in_place(const OpCall& call) { return index_put(call, true); }
 
-/// (self, index): the elements of the flattened tensor.
-std::optional<Decision> take(const OpCall& call) {
-  const Layout index = call.tensor(1).is_partial() ? Layout() : call.tensor(1).layout();
-  Decision decision;
-  decision.inputs.emplace_back();
-  decision.inputs.push_back(index);
-  decision.outputs.push_back(index);
-  return decision;
+/// The elements of the flattened tensor, as its rows.
+Tensor take(const Tensor& self, const Tensor& index) {
+  const Tensor places = at::where(index.lt(0), index + self.numel(), index);
+  return self.reshape({-1}).index_select(0, places.reshape({-1})).reshape(index.sizes());
 }
 
 /// put(self, index, source, accumulate): flat indices, of which every rank writes those in its
@@ -346,7 +342,7 @@ SHARD_PATCH(indexing) {
   for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
     patch.rule(op, index_put_in_place).shards("any dim").notes(note);
   }
-  patch.rule("aten::take", take).shards("the index");
+  patch.function<at::_ops::take>(take).shards("any dim of self", "the index");
   for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/linalg_householder_product.h>
 #include <ATen/ops/ormqr.h>
+#include <shard/outermost.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -20,10 +21,9 @@ using at::Tensor;
 /// How many of an argument's last dims are the matrix or the vector.
 using Cores = std::vector<int64_t>;
 
-/// Where a cut of the matrices goes: the largest batch dim.
-Layout along_the_largest(c10::IntArrayRef batch, int64_t ranks) {
-  const auto* largest = std::max_element(batch.begin(), batch.end());
-  return {Shard(largest - batch.begin()), even_partition(*largest, ranks)};
+/// Where a cut of the matrices goes: the largest batch dim. The same everywhere if the sizes are.
+int64_t largest_of(c10::IntArrayRef batch) {
+  return std::max_element(batch.begin(), batch.end()) - batch.begin();
 }
 
 /// The batch dims of all arguments, broadcast.
@@ -63,9 +63,11 @@ class Batch {
     }
     if (!is_cut) return Layout();
     if (sizes_.empty()) return std::nullopt;
-    // Also of one matrix, which one rank then has: on an inner level of a mesh its size is not the
-    // same everywhere.
-    return along_the_largest(sizes_, call_.mesh().size());
+    // Also of one matrix, which one rank then has.
+    const OpCall& outermost = outermost_call(call_);
+    const int64_t dim = largest_of(Batch(outermost, cores_).sizes_);
+    return Layout(Shard(dim),
+                  even_partition(sizes_[static_cast<size_t>(dim)], call_.mesh().size()));
   }
   Layout layout_of(size_t i, const Layout& cut) const {
     if (!cut.is_shard()) return cut;
@@ -190,7 +192,11 @@ std::vector<Tensor> cut_by_batch(const char* op, std::vector<Tensor> tensors, in
     if (batch.empty()) {
       refuse_op(op, "a matrix cut along its own dims", "a batch dim to move the cut to");
     }
-    cut = along_the_largest(batch, mesh.size());
+    // Where places see other sizes there is none that all would choose.
+    const int64_t dim = largest_of(batch);
+    cut = sees_global_sizes(mesh)
+              ? Layout(Shard(dim), even_partition(batch[static_cast<size_t>(dim)], mesh.size()))
+              : Layout();
   }
   for (auto& tensor : tensors) {
     const auto& spec = spec_of(tensor);
@@ -200,12 +206,15 @@ std::vector<Tensor> cut_by_batch(const char* op, std::vector<Tensor> tensors, in
 }
 
 /// The result of the op, given local tensors; it lies like the last of them. Where a rank has no
-/// matrix LibTorch's gradients are undefined, but the ranks that have some wait for this one's.
+/// matrix LibTorch's gradients are undefined, but the ranks that have some wait for this one's; of
+/// tensors that are empty as a whole they are undefined on every rank.
 template <class Op>
 Tensor by_batch(const std::vector<Tensor>& cut, Op op) {
   std::vector<Tensor> own;
   for (const Tensor& tensor : cut) own.push_back(to_local(tensor));
-  const bool has_none = own.back().numel() == 0 && !is_shard_tensor(own.back());
+  const bool others_have_some =
+      std::all_of(cut.begin(), cut.end(), [](const Tensor& t) { return t.numel() > 0; });
+  const bool has_none = others_have_some && own.back().numel() == 0 && !is_shard_tensor(own.back());
   Tensor y = has_none ? own.back() : op(own);
   for (size_t i = 0; has_none && i < own.size(); ++i) y = y * own[i].sum();
   return from_local(y, mesh_of(cut.back()), spec_of(cut.back()));

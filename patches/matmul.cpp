@@ -177,20 +177,40 @@ Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
   return b.defined() ? at::add(y, b) : y;
 }
 
+/// What of matmul is also mm, bmm, mv or dot: nothing is broadcast.
+template <int64_t a_dims, int64_t b_dims>
+Tensor product(const Tensor& a, const Tensor& b) {
+  const bool is_batch = a_dims == 3;
+  check<SpecMismatch>(
+      a.dim() == a_dims && b.dim() == b_dims && (!is_batch || a.size(0) == b.size(0)), "matmul",
+      "got ", a.sizes(), " times ", b.sizes(), "; expected tensors of ", a_dims, " and ", b_dims,
+      " dims", is_batch ? " and as many matrices." : ".");
+  return shard::matmul(a, b);
+}
+
+void check_addend(const Tensor& bias, const Tensor& product) {
+  check<SpecMismatch>(at::infer_size(bias.sizes(), product.sizes()) == product.sizes(), "add",
+                      "got an addend of ", bias.sizes(), " to a product of ", product.sizes(),
+                      "; expected one that expands to it.");
+}
+
 /// baddbmm, addmv
+template <int64_t a_dims, int64_t b_dims>
 Tensor add_product(const Tensor& bias, const Tensor& a, const Tensor& b, const at::Scalar& beta,
                    const at::Scalar& alpha) {
-  const Tensor product = at::mul(at::matmul(a, b), alpha);
-  return beta.equal(0) ? product : at::add(at::mul(bias, beta), product);  // 0 * NaN counts as 0
+  const Tensor scaled = at::mul(product<a_dims, b_dims>(a, b), alpha);
+  check_addend(bias, scaled);
+  return beta.equal(0) ? scaled : at::add(at::mul(bias, beta), scaled);  // 0 * NaN counts as 0
 }
 
 Tensor addmm(const Tensor& bias, const Tensor& x, const Tensor& weight, const at::Scalar& beta,
              const at::Scalar& alpha) {
-  if (rows_are_sharded(x) && is_whole(weight) && is_whole(bias) && bias.dim() == 1) {
+  if (x.dim() == 2 && rows_are_sharded(x) && is_whole(weight) && is_whole(bias) &&
+      bias.dim() == 1) {
     const auto local = local_weights(mesh_of(x), {weight, bias});
     return from_rows(at::addmm(local[1], to_local(x), local[0], beta, alpha), x);
   }
-  return add_product(bias, x, weight, beta, alpha);
+  return add_product<2, 2>(bias, x, weight, beta, alpha);
 }
 
 }  // namespace
@@ -198,13 +218,13 @@ Tensor addmm(const Tensor& bias, const Tensor& x, const Tensor& weight, const at
 SHARD_PATCH(matmul) {
   patch.function<at::_ops::linear>(linear).shards("any dim");
   patch.function<at::_ops::matmul>(matmul).shards("any dim");
-  patch.function<at::_ops::mm>(matmul).shards("any dim");
-  patch.function<at::_ops::bmm>(matmul).shards("any dim");
-  patch.function<at::_ops::mv>(matmul).shards("any dim");
-  patch.function<at::_ops::dot>(matmul).shards("any dim");
+  patch.function<at::_ops::mm>(product<2, 2>).shards("any dim");
+  patch.function<at::_ops::bmm>(product<3, 3>).shards("any dim");
+  patch.function<at::_ops::mv>(product<2, 1>).shards("any dim");
+  patch.function<at::_ops::dot>(product<1, 1>).shards("any dim");
   patch.function<at::_ops::addmm>(addmm).shards("any dim");
-  patch.function<at::_ops::addmv>(add_product).shards("any dim");
-  patch.function<at::_ops::baddbmm>(add_product).shards("any dim");
+  patch.function<at::_ops::addmv>(add_product<2, 1>).shards("any dim");
+  patch.function<at::_ops::baddbmm>(add_product<3, 3>).shards("any dim");
 }
 
 }  // namespace shard

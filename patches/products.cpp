@@ -40,7 +40,13 @@ Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, const at::Scala
   return weighted_sum(x, at::sum(at::bmm(a, b), {0}), beta, alpha);
 }
 
-Tensor vdot(const Tensor& a, const Tensor& b) { return at::sum(at::mul(a.conj(), b)); }
+Tensor vdot(const Tensor& a, const Tensor& b) {
+  check<SpecMismatch>(
+      a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel() && a.scalar_type() == b.scalar_type(),
+      "vdot", "got ", a.sizes(), " of ", a.scalar_type(), " and ", b.sizes(), " of ",
+      b.scalar_type(), "; expected two vectors alike.");
+  return at::sum(at::mul(a.conj(), b));
+}
 
 Tensor dist(const Tensor& a, const Tensor& b, const at::Scalar& p) {
   return at::linalg_vector_norm(at::sub(a, b), p);

@@ -73,6 +73,38 @@ std::vector<Rows> shifted(const Rows& rows, int64_t shift, int64_t n) {
   return {{begin, n}, {0, end - n}};
 }
 
+/// Every number is a row. Cut along the first dim, a piece of the tensor is one of the flattened.
+Decision roll_flattened(const OpCall& call, int64_t shift) {
+  const auto& input = call.tensor(0);
+  const auto sizes = input.sizes();
+  const int64_t n = c10::multiply_integers(sizes);
+  if (n == 0) return keep(call);
+  Decision decision;
+  decision.inputs.resize(1);
+  decision.outputs.resize(1);
+  if (is_shard_tensor(raw_local(input.tensor))) return decision;  // a piece is not one of a line
+  const int64_t ranks = call.mesh().size();
+  const auto first = std::find_if(sizes.begin(), sizes.end(), [](int64_t s) { return s > 1; });
+  const int64_t dim = first == sizes.end() ? 0 : first - sizes.begin();
+  const int64_t rows = sizes[static_cast<size_t>(dim)];
+  const Layout layout =
+      input.shard_dim() == dim ? input.layout() : Layout(Shard(dim), even_partition(rows, ranks));
+  decision.inputs[0] = decision.outputs[0] = layout;
+  Partition numbers = layout.partition;
+  for (int64_t& of_rank : numbers) of_rank *= n / rows;
+  std::vector<std::vector<Rows>> held;
+  for (const Rows& piece : pieces_of(numbers)) {
+    held.push_back(shifted(piece, (shift % n + n) % n, n));
+  }
+  decision.local = [=, held = std::move(held),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const Tensor local = arguments[0].toTensor();
+    const Tensor moved = move_rows(local.reshape({-1}), 0, held, numbers, mesh);
+    return std::vector<IValue>{moved.view(local.sizes())};
+  };
+  return decision;
+}
+
 std::optional<Decision> roll(const OpCall& call) {  // (self, shifts, dims)
   const auto& input = call.tensor(0);
   const auto shifts = call.integers(1);
@@ -81,12 +113,7 @@ std::optional<Decision> roll(const OpCall& call) {  // (self, shifts, dims)
   check<SpecMismatch>(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll",
                       "got ", shifts.size(), " shifts and ", dims.size(),
                       " dims; expected one shift a dim.");
-  if (dims.empty()) {  // of the flattened tensor
-    Decision decision;
-    decision.inputs.emplace_back();
-    decision.outputs.emplace_back();
-    return decision;
-  }
+  if (dims.empty()) return roll_flattened(call, shifts[0]);
   const int64_t dim = input.shard_dim();
   const int64_t n = input.sizes()[static_cast<size_t>(dim)];
   int64_t shift = 0;

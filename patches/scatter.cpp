@@ -27,7 +27,7 @@ bool are_alike(c10::IntArrayRef a, c10::IntArrayRef b, int64_t dim) {
 /// by strides. A level that does not know the whole index goes by lines.
 bool names_rows(const OpCall& level, int64_t dim) {
   const OpCall& call = outermost_call(level);
-  if (!sees_global_sizes(call)) return false;
+  if (!sees_global_sizes(call.mesh())) return false;
   const auto& index = call.tensor(1);
   if (index.ndim() == 0 || index.tensor.numel() == 0 ||
       !are_alike(call.tensor(0).sizes(), index.sizes(), dim)) {
@@ -57,6 +57,25 @@ Tensor row_numbers(const Tensor& index, int64_t dim) {
   return plain_numbers(list);
 }
 
+/// What LibTorch asks of all sizes, which it might not find in the parts of every rank: those of
+/// the index are at most self's but for `dim`, and at most the source's.
+void check_sizes(const OpCall& call, int64_t dim) {
+  const auto& index = call.tensor(1);
+  if (&outermost_call(call) != &call || index.tensor.numel() == 0) return;
+  for (size_t i = 0; i < call.tensors().size(); ++i) {
+    const auto sizes = call.tensor(i).sizes();
+    bool fits = std::max<size_t>(sizes.size(), 1) == std::max<size_t>(index.sizes().size(), 1);
+    for (size_t d = 0; fits && d < std::min(sizes.size(), index.sizes().size()); ++d) {
+      const bool is_bound = i >= 2 || static_cast<int64_t>(d) != dim;
+      fits = !is_bound || index.sizes()[d] <= sizes[d];
+    }
+    check<SpecMismatch>(fits, call.name(), "got an index of ", index.sizes(), " for ",
+                        i == 0 ? "self of " : "a source of ", sizes,
+                        "; expected equal dims, and no size above these but along dim ", dim,
+                        " of self.");
+  }
+}
+
 Layout even_layout(const OpCall& call, int64_t dim, const TensorArgument& tensor) {
   return {Shard(dim), even_partition(tensor.sizes()[static_cast<size_t>(dim)], call.mesh().size())};
 }
@@ -81,6 +100,7 @@ Decision by_lines(const OpCall& call, bool result_is_like_index) {
   const auto sizes = call.tensor(0).sizes();
   const int64_t ndim = call.tensor(0).ndim();
   const int64_t along = call.dim(1, ndim);
+  check_sizes(call, along);
   Layout cut;
   for (const auto& argument : call.tensors()) {
     if (argument.is_shard() && argument.ndim() == ndim && !cut.is_shard()) cut = argument.layout();
@@ -103,6 +123,7 @@ std::optional<Decision> gather(const OpCall& call) {
   const auto& self = call.tensor(0);
   const auto& index = call.tensor(1);
   const int64_t dim = call.dim(1, self.ndim());
+  check_sizes(call, dim);
   Decision decision;
   if (!self.is_shard() && index.is_shard() && index.shard_dim() == dim) {
     decision.inputs = {Layout(), index.layout()};

@@ -26,6 +26,11 @@ Tensor row_sum(const Tensor& x, int64_t dim, const DeviceMesh& mesh) {
   return reduced_over_ranks(x.sum(dim, true), mesh, ReduceOp::Sum);
 }
 
+/// As LibTorch's kernels compute 16-bit numbers.
+Tensor in_float(const Tensor& x) {
+  return at::isReducedFloatingType(x.scalar_type()) ? x.to(at::kFloat) : x;
+}
+
 Tensor softmax_across(const Tensor& x, int64_t dim, bool is_log, const DeviceMesh& mesh) {
   Tensor y = minus_row_maximum(x, dim, mesh);
   if (is_log) return y.sub_(row_sum(y.exp(), dim, mesh).log_());
@@ -64,7 +69,8 @@ Rule softmax(bool is_log) {  // _softmax(self, dim, half_to_float)
     const int64_t dim = call.dim(1, call.tensor(0).ndim());
     return aligned(call, dim, [=, mesh = call.mesh()](c10::ArrayRef<c10::IValue> arguments) {
       const Tensor x = arguments[0].toTensor();
-      return softmax_across(arguments[2].toBool() ? x.to(at::kFloat) : x, dim, is_log, mesh);
+      const Tensor y = softmax_across(in_float(x), dim, is_log, mesh);
+      return arguments[2].toBool() ? y : y.to(x.scalar_type());
     });
   };
 }
@@ -74,7 +80,8 @@ Rule softmax_backward(
   return [is_log](const OpCall& call) -> std::optional<Decision> {
     const int64_t dim = call.dim(2, call.tensor(0).ndim());
     return aligned(call, dim, [=, mesh = call.mesh()](c10::ArrayRef<c10::IValue> arguments) {
-      return gradient_across(arguments[0].toTensor(), arguments[1].toTensor(), dim, is_log, mesh)
+      return gradient_across(in_float(arguments[0].toTensor()), in_float(arguments[1].toTensor()),
+                             dim, is_log, mesh)
           .to(arguments[3].toScalarType());
     });
   };

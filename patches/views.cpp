@@ -195,6 +195,8 @@ struct SlicePlan {
 SlicePlan slice_plan(const OpCall& call, size_t argument, int64_t n) {
   SlicePlan plan;
   plan.step = call.integer(argument + 2);
+  check<SpecMismatch>(plan.step > 0, call.name(), "got step ", plan.step,
+                      "; expected one above 0.");
   plan.begin = call.optional_integer(argument).value_or(0);
   plan.end = call.optional_integer(argument + 1).value_or(n);
   if (plan.begin < 0) plan.begin += n;
@@ -405,7 +407,6 @@ std::optional<Decision> unchanged(const OpCall& call) {
   return keep(call, call.tensor(0).layout());
 }
 
-/// A conjugated view has its imaginary parts nowhere in memory: their view is a copy.
 /// view(dtype): of another size of elements, the last dim shrinks or grows with it.
 std::optional<Decision> view_as_dtype(const OpCall& call) {
   const auto& self = call.tensor(0);
@@ -465,8 +466,12 @@ std::optional<Decision> narrow_copy(const OpCall& call) {
   const int64_t dim = call.dim(1, input.ndim());
   const int64_t n = input.sizes()[static_cast<size_t>(dim)];
   const int64_t start = call.integer(2) < 0 ? call.integer(2) + n : call.integer(2);
+  const int64_t length = call.integer(3);
+  check<SpecMismatch>(start >= 0 && length >= 0 && start + length <= n, call.name(), "got start ",
+                      call.integer(2), " and length ", length, " along dim ", dim, " of ",
+                      input.sizes(), "; expected a part of it.");
   if (!input.layout().is_shard() || dim != input.shard_dim()) return keep(call, input.layout());
-  const SlicePlan plan{start, start + call.integer(3), 1};
+  const SlicePlan plan{start, start + length, 1};
   return with_local(keep(call, sliced(input.layout(), plan)),
                     local_slice(call, input.layout(), dim, plan));
 }

@@ -14,7 +14,7 @@ namespace shard {
 /// was made by a patch or by another op.
 const OpCall& outermost_call(const OpCall& call);
 
-/// Whether `call` sees the same sizes on all ranks of the whole mesh.
-bool sees_global_sizes(const OpCall& call);
+/// Whether a level over `mesh` sees the same sizes on all ranks of the whole mesh.
+bool sees_global_sizes(const DeviceMesh& mesh);
 
 }  // namespace shard

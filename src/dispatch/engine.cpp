@@ -380,7 +380,7 @@ void Execution::find_global_strides() {
     op_.callBoxed(&call);
   } catch (const c10::Error&) {
     // Not allowed. Those of some local tensors might be: they shall not decide, rank by rank.
-    if (info_.name == "aten::view") throw;
+    if (info_.is_view || info_.changes_metadata) throw;
     return;
   }
   for (const auto& result : call) {

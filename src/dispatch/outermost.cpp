@@ -20,9 +20,8 @@ const OpCall& outermost_call(const OpCall& call) {
   return outermost && is_level_of(*outermost, call) ? *outermost : call;
 }
 
-bool sees_global_sizes(const OpCall& call) {
-  const auto& dims = call.mesh().root_dims();
-  return call.mesh().root().ndim() == 1 || dims.front() == 0;
+bool sees_global_sizes(const DeviceMesh& mesh) {
+  return mesh.root().ndim() == 1 || mesh.root_dims().front() == 0;
 }
 
 detail::LevelScope::LevelScope(const OpCall& call)

@@ -3,10 +3,12 @@
 // Over a mesh of several dims, a tensor dim that two of them cut is one level over both; a tensor
 // that only one of them cuts has a level for each. The two cannot meet level by level. So before an
 // op all tensors are moved to the levels of one of them: of the one that is written, else of the
-// largest. What has its number of dims is cut like it; what has not becomes whole.
+// largest (of the first where places see other sizes). What has its number of dims is cut like it;
+// what has not becomes whole.
 #include "dispatch/regroup.h"
 
 #include <shard/describe.h>
+#include <shard/outermost.h>
 #include <shard/patch.h>
 
 #include "dispatch/op_info.h"
@@ -64,11 +66,13 @@ void regroup(const OpInfo& info, torch::jit::Stack* stack) {
   bool is_written = false;
   for (size_t i = begin; i < stack->size(); ++i) {
     for_each_tensor((*stack)[i], [&](const Tensor& tensor) {
-      if (!impl_of(tensor)) return;
+      const auto* impl = impl_of(tensor);
+      if (!impl) return;
       if (!first.defined()) first = tensor;
       differ |= detail::have_other_levels(first, tensor);
       const bool writes = info.writes[i - begin];
-      const bool is_larger = !anchor.defined() || tensor.numel() > anchor.numel();
+      const bool is_larger =
+          !anchor.defined() || (sees_global_sizes(impl->mesh()) && tensor.numel() > anchor.numel());
       if (is_written || !(writes || is_larger)) return;
       anchor = tensor;
       is_written = writes;

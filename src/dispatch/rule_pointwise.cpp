@@ -171,21 +171,20 @@ Decision run_pointwise(const OpCall& call, Linearity linearity) {
   return decision;
 }
 
-/// A plain tensor that has the size of the local part rather than the global one is most likely a
+/// A plain tensor that has the size of a local part rather than the global one is most likely a
 /// shard.
-void explain_local_shapes(const OpCall& call) {
+std::string hint_of_local_shapes(const OpCall& call) {
   for (const auto& sharded : call.tensors()) {
-    if (!sharded.is_shard()) continue;
-    const auto local = sharded.spec->local_shape(call.mesh().rank());
-    for (const auto& plain : call.tensors()) {
-      check<SpecMismatch>(plain.spec || plain.sizes() != c10::IntArrayRef(local) ||
-                              plain.sizes() == sharded.sizes(),
-                          call.name(), "got a plain tensor of ", plain.sizes(),
-                          ", the local shape of ", *sharded.spec,
-                          "; expected global shapes. If it is this rank's part, wrap it with "
-                          "shard::from_local.");
+    for (int64_t rank = 0; sharded.is_shard() && rank < call.mesh().size(); ++rank) {
+      const auto local = sharded.spec->local_shape(rank);
+      for (const auto& plain : call.tensors()) {
+        if (plain.spec || plain.sizes() != c10::IntArrayRef(local)) continue;
+        return c10::str(" A plain tensor has the local shape of ", *sharded.spec,
+                        ": if it is a rank's part, wrap it with shard::from_local.");
+      }
     }
   }
+  return "";
 }
 
 }  // namespace
@@ -196,9 +195,9 @@ Rule pointwise(Linearity linearity) {
       return run_pointwise(call, linearity);
     } catch (const Error&) {
       throw;
-    } catch (const c10::Error&) {  // sizes do not broadcast
-      explain_local_shapes(call);
-      throw;
+    } catch (const c10::Error& error) {
+      raise<SpecMismatch>(call.name(), error.what_without_backtrace(), ".",
+                          hint_of_local_shapes(call));
     }
   };
 }

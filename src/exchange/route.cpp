@@ -15,21 +15,12 @@
 #include <numeric>
 
 #include "tensor/impl.h"
+#include "tensor/pieces.h"
 
 namespace shard {
 namespace {
 
 using at::Tensor;
-
-std::vector<Tensor> pieces_of(const Tensor& rows, int64_t dim, const std::vector<int64_t>& counts) {
-  std::vector<Tensor> pieces;
-  int64_t begin = 0;
-  for (const int64_t count : counts) {
-    pieces.push_back(rows.narrow(dim, begin, count));
-    begin += count;
-  }
-  return pieces;
-}
 
 std::vector<int64_t> values_of(const Tensor& numbers) {
   const Tensor on_host = numbers.cpu();

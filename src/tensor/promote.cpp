@@ -96,12 +96,14 @@ struct LocalWeightsBackward final : Node {
   struct Meta {
     Shape sizes;
     at::TensorOptions options;
-    std::optional<DeviceMesh> inner;  // of a weight that is a ShardTensor itself
+    // Of a weight that is a ShardTensor itself, and how its gradient lies on every rank:
+    std::optional<DeviceMesh> inner;
+    SpecRef spec;
 
-    Tensor zeros() const {
-      const Tensor whole = at::zeros(sizes, options);
-      if (!inner) return whole;
-      return wrap(whole, *inner, ShardTensorSpec::make(inner->layout_ref(), Replicate(), sizes));
+    Tensor contribution(const Tensor& gradient) const {
+      if (!inner) return gradient.defined() ? gradient : at::zeros(sizes, options);
+      if (gradient.defined()) return redistribute(promote(gradient, *inner), spec);
+      return wrap(at::zeros(spec->local_shape(inner->rank()), options), *inner, spec);
     }
   };
   DeviceMesh mesh;
@@ -113,7 +115,7 @@ struct LocalWeightsBackward final : Node {
     for (size_t i = 0; i < gradients.size(); ++i) {
       // Which gradients are wanted is the same on every rank; whether one is defined need not be.
       if (!task_should_compute_output(i)) continue;
-      partials.push_back(gradients[i].defined() ? gradients[i] : metas[i].zeros());
+      partials.push_back(metas[i].contribution(gradients[i]));
       at.push_back(i);
     }
     variable_list result(gradients.size());
@@ -180,8 +182,12 @@ std::vector<Tensor> local_weights(const DeviceMesh& mesh, const std::vector<Tens
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (auto& weight : result) {
     if (!weight.defined() || !needs_graph(weight)) continue;
-    const auto inner = impl_of(weight) ? std::optional(mesh_of(weight)) : std::nullopt;
-    node->metas.push_back({Shape(weight.sizes()), weight.options(), inner});
+    LocalWeightsBackward::Meta meta{Shape(weight.sizes()), weight.options(), {}, nullptr};
+    if (impl_of(weight)) {
+      meta.inner = mesh_of(weight);
+      meta.spec = dual_spec(spec_of(weight));
+    }
+    node->metas.push_back(std::move(meta));
     weight = local_alias(weight);
     torch::autograd::set_history(weight, node);
   }

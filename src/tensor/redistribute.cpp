@@ -8,22 +8,12 @@
 #include <algorithm>
 
 #include "tensor/impl.h"
+#include "tensor/pieces.h"
 
 namespace shard {
 namespace {
 
 using at::Tensor;
-
-/// Views of `tensor`, one per rank, along `dim`.
-std::vector<Tensor> pieces_of(const Tensor& tensor, int64_t dim, const Partition& partition) {
-  std::vector<Tensor> pieces;
-  int64_t begin = 0;
-  for (const int64_t size : partition) {
-    pieces.push_back(tensor.narrow(dim, begin, size));
-    begin += size;
-  }
-  return pieces;
-}
 
 Tensor gather(const Tensor& local, const ShardTensorSpec& from, const DeviceMesh& mesh) {
   const Tensor whole = empty_of_shape(local, Shape(from.global_shape()));

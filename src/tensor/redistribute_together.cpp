@@ -8,6 +8,7 @@
 
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
+#include "tensor/pieces.h"
 
 namespace shard {
 namespace {
@@ -30,10 +31,10 @@ bool is_transposition(const Tensor& tensor, const SpecRef& target) {
          spec->shard_dim() != target->shard_dim() && !is_shard_tensor(raw_local(tensor));
 }
 
-void add_pieces(std::vector<Message>& messages, const Tensor& local, const ShardTensorSpec& cut) {
-  for (int64_t rank = 0; rank < static_cast<int64_t>(cut.partition().size()); ++rank) {
-    const Tensor piece = local.narrow(cut.shard_dim(), cut.offset(rank), cut.local_size(rank));
-    if (piece.numel() > 0) messages.push_back({static_cast<int>(rank), piece});
+/// As messages, one for every rank that has something of it.
+void add_messages(std::vector<Message>& messages, const std::vector<Tensor>& pieces) {
+  for (size_t rank = 0; rank < pieces.size(); ++rank) {
+    if (pieces[rank].numel() > 0) messages.push_back({static_cast<int>(rank), pieces[rank]});
   }
 }
 
@@ -46,8 +47,10 @@ Tensors transposed(const Tensors& tensors, const std::vector<SpecRef>& targets) 
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& local = raw_local(tensors[i]);
     results.push_back(empty_of_shape(local, targets[i]->local_shape(mesh.rank())));
-    add_pieces(sends, local, *targets[i]);
-    add_pieces(receives, results.back(), *spec_of(tensors[i]));
+    const auto& from = *spec_of(tensors[i]);
+    const auto& to = *targets[i];
+    add_messages(sends, pieces_of(local, to.shard_dim(), to.partition()));
+    add_messages(receives, pieces_of(results.back(), from.shard_dim(), from.partition()));
   }
   mesh.comm().exchange(sends, receives);
   for (size_t i = 0; i < results.size(); ++i) results[i] = in_common_order(results[i], *targets[i]);
@@ -62,7 +65,7 @@ struct RedistributeTogetherBackward final : Node {
     Tensors given;
     std::vector<SpecRef> targets;
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) continue;
+      if (!is_wanted(gradients, i)) continue;
       given.push_back(promote(gradients[i], mesh));
       targets.push_back(specs[i]);
     }
@@ -70,9 +73,14 @@ struct RedistributeTogetherBackward final : Node {
     variable_list results(gradients.size());
     size_t next = 0;
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) results[i] = moved[next++];
+      if (is_wanted(gradients, i)) results[i] = moved[next++];
     }
     return results;
+  }
+
+ private:
+  bool is_wanted(const variable_list& gradients, size_t i) const {
+    return gradients[i].defined() && task_should_compute_output(i);
   }
 };
 

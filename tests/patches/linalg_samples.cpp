@@ -116,9 +116,37 @@ std::vector<Sample> reflections() {
          return at::ormqr(t[0], t[1], t[2], /*left=*/false, /*transpose=*/true).square();
        },
        twice},
+      {"ormqr_without_reflectors",
+       {sharded(reflectors.narrow(2, 0, 0), 0), sharded(tau.narrow(1, 0, 0), 0),
+        sharded(right(), 0)},
+       times,
+       twice},
   };
 }
 SHARD_SAMPLES(LinalgReflections, reflections());
+
+/// Where both dims of a mesh cut, the second may see one row of a batch dim here and several there:
+/// the matrices' cut moves to the same dim all the same.
+std::vector<Sample> two_batch_dims() {
+  torch::manual_seed(334);
+  const at::Tensor a = torch::randn({3, 2, 3, 3}, at::kDouble) + 4 * torch::eye(3, at::kDouble);
+  const at::Tensor b = torch::randn({4, 2, 3, 3}, at::kDouble) + 4 * torch::eye(3, at::kDouble);
+  const Check twice{.ranks = {1, 3}, .traffic = 8};
+  const auto inverse = [](const Tensors& t) { return at::linalg_inv(t[0]); };
+  const auto product = [](const Tensors& t) {
+    return at::linalg_householder_product(t[0], t[1]).square();
+  };
+  const auto [reflectors, tau] = at::geqrf(a);
+  return {
+      {"inverse_of_three_and_two", {sharded(a, 2)}, inverse, twice},
+      {"inverse_of_four_and_two", {sharded(b, 0)}, inverse, twice},
+      {"householder_product_of_three_and_two",
+       {sharded(reflectors, 2), weight(tau)},
+       product,
+       twice},
+  };
+}
+SHARD_SAMPLES(LinalgOfTwoBatchDims, two_batch_dims());
 
 std::vector<Sample> solvers() {
   torch::manual_seed(331);

@@ -44,6 +44,7 @@ std::vector<Sample> cases() {
          }),
       of("roll_of_another_dim", [](const at::Tensor& t) { return t.roll(1, 0); }),
       of("roll_of_the_flattened_tensor", [](const at::Tensor& t) { return t.roll(5); }),
+      of("roll_of_the_flattened_tensor_backwards", [](const at::Tensor& t) { return t.roll(-21); }),
       of("rotated_by_90_degrees",
          [](const at::Tensor& t) {
            return t.rot90(1, {1, 2});
@@ -51,11 +52,10 @@ std::vector<Sample> cases() {
       of("roll_of_a_pending_sum", [](const at::Tensor& t) { return t.sum(1).roll(1, 1); }),
   };
 }
-SHARD_SAMPLES(Rearranged, with_whole(with_traffic(cases(), {{"flip", 2},
-                                                            {"flip_of_all_dims", 2},
-                                                            {"roll_of_the_flattened_tensor", 3}}),
-                                     "it is flattened first: there is no other dim to cut",
-                                     {"roll_of_the_flattened_tensor"}));
+SHARD_SAMPLES(Rearranged, with_traffic(cases(), {{"flip", 2},
+                                                 {"flip_of_all_dims", 2},
+                                                 {"roll_of_the_flattened_tensor", 3},
+                                                 {"roll_of_the_flattened_tensor_backwards", 3}}));
 
 /// Flips and rolls of any dims by any amounts.
 Sample random_sample(Random& r) {

@@ -85,6 +85,8 @@ std::vector<Sample> products_and_extremes() {
           moves),
       of("cummax_of_another_dim", x(), 1,
          [](const Tensor& t) { return std::get<0>(t.cummax(2)).square(); }),
+      of("square_of_a_sum_of_cummax", x(), 1,
+         [](const Tensor& t) { return std::get<0>(t.cummax(2)).sum(1).square(); }),
       of("cummin_of_a_line", x(), 1,
          [](const Tensor& t) {
            return std::get<0>(t.select(0, 0).select(1, 0).cummin(0)).square();

@@ -20,6 +20,9 @@ constexpr uint32_t kStep = 4;
 // With more rank threads than cores the peer is usually runnable but not running: giving it the
 // core a few times costs far less than sleeping at once (25 us) or spinning (milliseconds).
 constexpr int kYields = 50;
+// With a core for every rank yields cost nobody anything, and equal kernels differ by more than the
+// first ones take: sleeping then adds a wake-up to the difference.
+constexpr int kYieldsOnOwnCore = 400;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -68,7 +71,8 @@ void RankGate::publish(int rank, uint32_t steps) {
 
 RankGate::Outcome RankGate::wait_for(int peer, uint32_t step, std::chrono::nanoseconds most) {
   Word& word = words_[static_cast<size_t>(peer)];
-  for (int i = 0; i < spins_ + kYields; ++i) {
+  const int polls = spins_ > 0 ? spins_ + kYieldsOnOwnCore : kYields;
+  for (int i = 0; i < polls; ++i) {
     if (const auto outcome = outcome_of(word.value.load(std::memory_order_acquire), step)) {
       return *outcome;
     }

@@ -73,8 +73,10 @@ void ThreadCommunicator::reduce_large(const at::Tensor& dense, ReduceOp op,
 
 void ThreadCommunicator::all_gather_v(const at::Tensor& piece,
                                       const std::vector<at::Tensor>& outputs) {
-  begin_with(start_collective(CommKind::AllGatherV).with_dtype(piece.scalar_type()), piece);
+  const auto fingerprint = start_collective(CommKind::AllGatherV).with_dtype(piece.scalar_type());
+  announce_with(fingerprint, piece);
   receive(outputs[static_cast<size_t>(rank_)], piece, rank_);
+  meet(fingerprint);
   for (const int peer : others_) {
     receive(outputs[static_cast<size_t>(peer)], peer_tensor(peer, 0), peer);
   }
@@ -110,9 +112,12 @@ void ThreadCommunicator::reduce_pieces(const at::Tensor& dense, ReduceOp op) {
 
 void ThreadCommunicator::all_to_all_v(const std::vector<at::Tensor>& sends,
                                       const std::vector<at::Tensor>& receives) {
-  begin_with(start_collective(CommKind::AllToAllV), sends);
-  for (int r = 0; r < size(); ++r) {
-    const int peer = (rank_ + r) % size();
+  const auto fingerprint = start_collective(CommKind::AllToAllV);
+  const auto own_place = static_cast<size_t>(rank_);
+  announce_with(fingerprint, sends);
+  receive(receives[own_place], sends[own_place], rank_);
+  meet(fingerprint);
+  for (const int peer : others_) {
     receive(receives[static_cast<size_t>(peer)], peer_tensor(peer, rank_), peer);
   }
   end();

@@ -41,14 +41,25 @@ Fingerprint ThreadCommunicator::start_collective(CommKind kind) {
 void ThreadCommunicator::begin(const Fingerprint& fingerprint, uint32_t steps) {
   own().fingerprints[collectives_ % 2].store(fingerprint);  // NOTE [Two fingerprints a rank]
   group_->gate().publish(rank_, steps);
+  meet(fingerprint);
+}
+
+void ThreadCommunicator::meet(const Fingerprint& fingerprint) {
   wait_for(others_, begun());
   compare_fingerprints(fingerprint);
 }
 
 void ThreadCommunicator::begin_with(const Fingerprint& fingerprint,
                                     c10::ArrayRef<at::Tensor> tensors) {
+  announce_with(fingerprint, tensors);
+  meet(fingerprint);
+}
+
+void ThreadCommunicator::announce_with(const Fingerprint& fingerprint,
+                                       c10::ArrayRef<at::Tensor> tensors) {
   own().tensors.assign(tensors.begin(), tensors.end());
-  begin(fingerprint);
+  own().fingerprints[collectives_ % 2].store(fingerprint);
+  group_->gate().publish(rank_, 1);
 }
 
 void ThreadCommunicator::end(bool wait) {

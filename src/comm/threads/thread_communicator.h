@@ -51,6 +51,9 @@ class ThreadCommunicator final : public CommunicatorBackend {
   void begin(const Fingerprint& fingerprint, uint32_t steps = 1);
   /// The same with tensors (not for one-step operations) that peers read or write until end().
   void begin_with(const Fingerprint& fingerprint, c10::ArrayRef<at::Tensor> tensors);
+  /// The first half of it and the second: what lies between need not wait for the others.
+  void announce_with(const Fingerprint& fingerprint, c10::ArrayRef<at::Tensor> tensors);
+  void meet(const Fingerprint& fingerprint);
   /// Ends a two-step collective. `wait`: until all others have, so that the tensors are this rank's
   /// again.
   void end(bool wait = true);
@@ -77,6 +80,7 @@ class ThreadCommunicator final : public CommunicatorBackend {
 
   void post(const std::vector<Message>& sends);
   void collect(const std::vector<Message>& receives);
+  void take(const Message& message);
   void await_taken(const std::vector<Message>& sends);
   using Peers = c10::SmallVector<int, 8>;
   static Peers peers_of(const std::vector<Message>& messages);

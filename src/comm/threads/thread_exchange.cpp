@@ -30,17 +30,11 @@ void ThreadCommunicator::post(const std::vector<Message>& sends) {
 
 void ThreadCommunicator::collect(const std::vector<Message>& receives) {
   taken_.assign(static_cast<size_t>(size()), 0);
+  for (const Message& message : receives) {  // first what need not wait
+    if (message.peer == rank_) take(message);
+  }
   for (const Message& message : receives) {
-    const int peer = message.peer;
-    if (peer != rank_) wait_for(peer, begun());
-    Mailbox& box = group_->mailbox(peer, rank_);
-    const bool is_posted = box.posted.load(std::memory_order_acquire) == sequence_;
-    size_t& next = taken_[static_cast<size_t>(peer)];
-    if (!is_posted || next == box.tensors.size()) {
-      mismatch(lost_message_text(sequence_, group_->world_rank(rank_), next + 1,
-                                 group_->world_rank(peer), next, activity_of(peer)));
-    }
-    receive(message.tensor, box.tensors[next++], peer);
+    if (message.peer != rank_) take(message);
   }
   for (const int peer : peers_of(receives)) {
     Mailbox& box = group_->mailbox(peer, rank_);
@@ -51,6 +45,19 @@ void ThreadCommunicator::collect(const std::vector<Message>& receives) {
     }
     box.taken.store(sequence_, std::memory_order_release);
   }
+}
+
+void ThreadCommunicator::take(const Message& message) {
+  const int peer = message.peer;
+  if (peer != rank_) wait_for(peer, begun());
+  Mailbox& box = group_->mailbox(peer, rank_);
+  const bool is_posted = box.posted.load(std::memory_order_acquire) == sequence_;
+  size_t& next = taken_[static_cast<size_t>(peer)];
+  if (!is_posted || next == box.tensors.size()) {
+    mismatch(lost_message_text(sequence_, group_->world_rank(rank_), next + 1,
+                               group_->world_rank(peer), next, activity_of(peer)));
+  }
+  receive(message.tensor, box.tensors[next++], peer);
 }
 
 void ThreadCommunicator::await_taken(const std::vector<Message>& sends) {
