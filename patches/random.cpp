@@ -7,6 +7,7 @@
 #include <ATen/ops/_fused_dropout.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/native_dropout.h>
 #include <ATen/ops/normal.h>
 #include <ATen/ops/ones_like.h>
@@ -42,27 +43,34 @@ Tensor bernoulli_p(const Tensor& self, double p, OptionalGenerator generator) {
   return at::empty_like(self, at::MemoryFormat::Contiguous).bernoulli_(p, std::move(generator));
 }
 
-/// Numbers of a normal distribution of the shape of `like`, as at::normal takes them from the
-/// stream.
-Tensor standard_normal(const Tensor& like, OptionalGenerator generator) {
-  return at::empty_like(like, at::MemoryFormat::Contiguous).normal_(0, 1, std::move(generator));
-}
-
 Tensor normal_around(const Tensor& mean, double std, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return standard_normal(mean, std::move(generator)).mul_(std).add_(mean);
+  return at::empty_like(mean, at::MemoryFormat::Contiguous)
+      .normal_(0, std, std::move(generator))
+      .add_(mean);
+}
+
+/// Turns `numbers` into those of these widths.
+Tensor& spread(Tensor& numbers, const Tensor& std, OptionalGenerator generator) {
+  check<SpecMismatch>(std.numel() == 0 || std.min().item<double>() >= 0, "normal",
+                      "got widths that are negative; expected std >= 0.");
+  return numbers.normal_(0, 1, std::move(generator)).mul_(std);
 }
 
 Tensor normal_of_width(double mean, const Tensor& std, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return standard_normal(std, std::move(generator)).mul_(std).add_(mean);
+  Tensor numbers = at::empty_like(std, at::MemoryFormat::Contiguous);
+  return spread(numbers, std, std::move(generator)).add_(at::full({}, mean, std.options()));
 }
 
+/// Has the dtype of the mean.
 Tensor normal(const Tensor& mean, const Tensor& std, OptionalGenerator generator) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const auto sizes = at::infer_size(mean.sizes(), std.sizes());
   const Tensor like = (is_shard_tensor(mean) ? mean : std).expand(sizes);
-  return standard_normal(like, std::move(generator)).mul_(std).add_(mean);
+  Tensor numbers =
+      at::empty_like(like, mean.scalar_type(), {}, {}, {}, at::MemoryFormat::Contiguous);
+  return spread(numbers, std, std::move(generator)).add_(mean);
 }
 
 /// GPUs have a kernel of its own for dropout. It treats several numbers at once where the tensor

@@ -10,10 +10,12 @@ if ! compgen -G "/dev/nvidia[0-9]*" >/dev/null; then
   exit 0
 fi
 readonly build=build-cuda
-scripts/bootstrap.sh --cuda
+scripts/bootstrap.sh --python || scripts/bootstrap.sh --cuda # with what the Python tests need, where it can be had
 scripts/configure.sh $build
+targets=(test_mpi test_launch test_runtime global_field shard_tool shard_cuda)
+if [[ -d $build/python ]]; then targets+=(shard_python); fi
 echo "[build] with CUDA ..." >&2
-cmake --build $build --parallel "${1:-2}" --target test_mpi test_launch test_runtime global_field shard_tool shard_cuda
+cmake --build $build --parallel "${1:-2}" --target "${targets[@]}"
 
 # Exact arithmetic: no TF32, no autotuned and no atomic algorithms.
 export SHARD_TEST_DEVICE=cuda SHARD_CONFORMANCE=full NVIDIA_TF32_OVERRIDE=0 CUBLAS_WORKSPACE_CONFIG=:4096:8
@@ -36,5 +38,10 @@ done
 for ranks in 1 2 4; do
   check scripts/mpirun.sh $ranks $build/bin/global_field --device cuda --quiet --steps 3 --verify
 done
+if [[ -d $build/python ]]; then
+  check scripts/python.sh $build -m pytest -q -p no:cacheprovider tests/python/test_gpu.py
+else
+  echo "SKIP the Python tests: built without Python"
+fi
 echo "gpu-test: $failures failures"
 exit $((failures > 0))

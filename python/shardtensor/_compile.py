@@ -2,18 +2,20 @@
 """torch.compile and ShardTensors. Dynamo captures a function that is given one as it captures any other, tracing with a tensor of
 the same sizes and strides that holds nothing; the captured graph is then run op by op, each with its patch or rule, since
 no backend can fuse what communicates. Graphs of plain tensors alone go to the backend as before, and the guards of either kind
-do not fit the other: they compare the dispatch keys.
+do not fit the other: they compare the dispatch keys. Of this package's own functions those in _captured.py stand in the graph.
 
-What Dynamo cannot capture (values that decide, calls of this package's own functions) breaks the graph and runs as it is.
+What Dynamo cannot capture (values that decide, calls of other functions of this package) breaks the graph and runs as it is.
 """
 import dataclasses
 import functools
+import importlib.abc
+import importlib.machinery
 import sys
 import threading
 
 import torch
 
-from shardtensor import _C
+from shardtensor import _C, _captured
 
 
 def _is_shard_tensor(value):
@@ -54,8 +56,13 @@ def _constants(graph_module):
         yield functools.reduce(getattr, node.target.split("."), graph_module)
 
 
+def _is_of_shard_tensors(graph_module, example_inputs):
+    return (any(map(_is_shard_tensor, (*example_inputs, *_constants(graph_module)))) or
+            any(node.target in _captured.IN_GRAPH for node in graph_module.graph.nodes))
+
+
 def _call_compiler(output, plain, graph_module, example_inputs):
-    if not any(map(_is_shard_tensor, (*example_inputs, *_constants(graph_module)))):
+    if not _is_of_shard_tensors(graph_module, example_inputs):
         return plain(output, graph_module, example_inputs)
     backend, output.compiler_fn = output.compiler_fn, lambda module, inputs: module.forward
     try:
@@ -97,23 +104,30 @@ def _teach_dynamo():
     if hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
         _keep_device_guard()
     _wrap(OutputGraph, "_call_user_compiler", _call_compiler)
+    _captured.install()
+
+
+class _WhenLoaded(importlib.abc.MetaPathFinder):
+    """Teaches Dynamo as soon as it has been loaded, whoever asks for it. Importing it takes seconds: only when something is
+    compiled."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "torch._dynamo":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            _teach_dynamo()
+
+        spec.loader.exec_module = exec_module
+        return spec
 
 
 def install():
-    """Once a process. torch._dynamo takes seconds to import: only when something is compiled."""
+    """Once a process, when the package is imported."""
     if "torch._dynamo" in sys.modules:
         _teach_dynamo()
-    plain = torch.compile
-    if hasattr(plain, "_shardtensor"):
-        return
-
-    first_come = threading.Lock()
-
-    @functools.wraps(plain)
-    def compile(*args, **kwargs):
-        with first_come:
-            _teach_dynamo()
-        return plain(*args, **kwargs)
-
-    compile._shardtensor = True
-    torch.compile = compile
+    else:
+        sys.meta_path.insert(0, _WhenLoaded())

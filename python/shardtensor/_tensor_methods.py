@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.Tensor does in Python code that reads storage: a ShardTensor has none of its own.
 
-repr shows the spec and this rank's values, deepcopy copies the shard, pickle says what to do instead.
+repr shows the spec and this rank's values, copy shares the shard and deepcopy copies it, pickle says what to do instead.
 """
 import functools
 
@@ -41,12 +41,27 @@ def _deepcopy(tensor, plain, memo):
     return copy
 
 
-def _reduce(tensor, plain, protocol):
-    if _C.is_shard_tensor(tensor):
+class _Described:
+    """A ShardTensor where Python describes it: copy.copy takes it from here, pickle asks for its contents."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __reduce_ex__(self, protocol):
         raise _C.SpecMismatch(
             "[pickle] got a ShardTensor, whose values lie on several ranks; expected a plain tensor. Save "
             "shardtensor.full(x) on one rank, or shardtensor.local(x) on each together with its placements.")
-    return plain(tensor, protocol)
+
+
+def _shallow_copy(described):
+    tensor = described.tensor
+    copy = tensor.detach().requires_grad_(tensor.requires_grad)
+    vars(copy).update(vars(tensor))
+    return copy
+
+
+def _reduce(tensor, plain, protocol):
+    return (_shallow_copy, (_Described(tensor),)) if _C.is_shard_tensor(tensor) else plain(tensor, protocol)
 
 
 def _wrap(owner, name, function):

@@ -26,14 +26,19 @@ def spec(tensor):
     return Spec(_C.mesh_of(tensor), placements, tensor.shape, {dim: tuple(_C.partition_of(tensor, dim)) for dim in cut})
 
 
+def checked(tensor):
+    """The tensor. SpecMismatch for plain ones."""
+    spec(tensor)
+    return tensor
+
+
 class ShardTensor:
     """A checked handle on a tensor that is a ShardTensor (SpecMismatch otherwise); the tensor itself is `.tensor`."""
 
     __slots__ = ("tensor",)
 
     def __init__(self, tensor):
-        spec(tensor)
-        self.tensor = tensor
+        self.tensor = checked(tensor)
 
     def spec(self):
         return spec(self.tensor)

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "random/fill.h"
+#include "random/integer_range.h"
 #include "tensor/impl.h"
 
 namespace shard {
@@ -36,18 +37,16 @@ Sampler sampler_of(const c10::OperatorHandle& op, const std::string& name,
   return {name, std::move(fill)};
 }
 
-/// What stands for the kernel that an op runs: random_ has one that makes a number of two words
-/// where the range is wider than some power of two.
-std::string kernel_of(const std::string& op, const std::vector<IValue>& arguments) {
-  if (op == "aten::random_.to") {
-    return c10::str(op, " of ", std::bit_width(static_cast<uint64_t>(arguments[1].toInt())),
-                    " bits");
-  }
-  if (op != "aten::random_.from") return op;
-  if (arguments[2].isNone()) return op + " without end";
-  const auto range =
-      static_cast<uint64_t>(arguments[2].toInt()) - static_cast<uint64_t>(arguments[1].toInt());
-  return c10::str(op, " of ", std::bit_width(range), " bits");
+/// What stands for the kernel that an op runs, where its arguments choose: random_ makes a number
+/// of two words where the range is not smaller than some power of two.
+std::string kernel_of(const std::string& op, const std::vector<IValue>& arguments,
+                      at::ScalarType dtype) {
+  const bool has_from = op == "aten::random_.from";
+  if (!has_from && op != "aten::random_.to") return op;
+  const int64_t from = has_from ? arguments[1].toInt() : 0;
+  const auto to = arguments[has_from ? 2 : 1].toOptional<int64_t>();
+  if (to && *to <= from) return op;  // refuses them
+  return c10::str("aten::random_ of ", std::bit_width(integer_range(from, to, dtype)), " bits");
 }
 
 size_t index_of_generator(const c10::OperatorHandle& op) {
@@ -80,7 +79,7 @@ std::optional<Decision> draw(const OpCall& call) {
   const size_t generator_at = index_of_generator(op);
   const auto generator = generator_or_default(arguments[generator_at].toOptional<at::Generator>(),
                                               self.tensor.device());
-  const std::string kernel = kernel_of(call.name(), arguments);
+  const std::string kernel = kernel_of(call.name(), arguments, self.tensor.scalar_type());
   auto sampler = sampler_of(op, kernel, std::move(arguments), generator_at);
   const Tensor whole = self.tensor;
   decision.local = [whole, generator, sampler = std::move(sampler)](c10::ArrayRef<IValue> local) {

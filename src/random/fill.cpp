@@ -2,15 +2,14 @@
 #include "random/fill.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <shard/error.h>
 #include <shard/primitives.h>
 
-#include <map>
-#include <mutex>
-
 #include "random/bernoulli_numbers.h"
 #include "random/draw.h"
+#include "random/tried_once.h"
 #include "tensor/grid.h"
 
 namespace shard {
@@ -21,17 +20,11 @@ namespace {
 
 /// Found by a trial, once for a device; 0: a part of a draw cannot be had.
 uint64_t taken_by_bernoulli_on(at::Device device, const at::Generator& generator) {
-  static std::mutex mutex;
-  static auto* known = new std::map<std::string, uint64_t>;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known->emplace(device.str(), 0);
-  if (is_new) {
-    const auto kernel = [](const Tensor& probabilities, const at::Generator& trial) {
-      return at::empty_like(probabilities).bernoulli_(probabilities, trial);
-    };
-    found->second = taken_by_bernoulli(kernel, generator, device);
-  }
-  return found->second;
+  const auto kernel = [](const Tensor& probabilities, const at::Generator& trial) {
+    return at::empty_like(probabilities).bernoulli_(probabilities, trial);
+  };
+  static auto* taken = new TriedOnce<std::string, uint64_t>;
+  return taken->find(device.str(), [&] { return taken_by_bernoulli(kernel, generator, device); });
 }
 
 }  // namespace
@@ -44,6 +37,8 @@ at::Generator generator_or_default(const std::optional<at::Generator>& generator
 
 void fill_part(const Tensor& own, const Tensor& whole, const Sampler& sampler,
                const at::Generator& generator) {
+  // Ranks that draw nothing refuse parameters that are not valid, as the others do.
+  sampler.fill(at::empty({0}, own.options()), generator.clone());
   const Grid grid = Grid::of(whole);
   const WholeTensor geometry{{whole.sizes().begin(), whole.sizes().end()},
                              {whole.strides().begin(), whole.strides().end()},

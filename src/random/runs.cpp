@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "random/runs.h"
 
+#include <algorithm>
+
 namespace shard {
 
 Runs::Runs(c10::IntArrayRef sizes, c10::IntArrayRef begin, c10::IntArrayRef size) {
+  if (std::find(size.begin(), size.end(), 0) != size.end()) return;
+  count_ = 1;
   size_t dim = sizes.size();
   int64_t stride = 1;
   while (dim > 0 && size[dim - 1] == sizes[dim - 1]) stride *= sizes[--dim];

@@ -6,11 +6,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
-#include <map>
-#include <mutex>
+#include <string>
 #include <tuple>
 
-#include "random/words.h"
+#include "random/trial_sampler.h"
+#include "random/tried_once.h"
 
 namespace shard {
 namespace {
@@ -27,23 +27,13 @@ bool have_equal_states(const Generator& a, const Generator& b) {
   return at::equal(a.get_state(), b.get_state());
 }
 
-StreamKind try_out(const Sampler& sampler, const Numbers& numbers) {
+bool try_out(const Sampler& sampler, const Numbers& numbers) {
   const auto once = at::detail::createCPUGenerator(kSeed);
   const Tensor all = numbers.draw(sampler, kFirst + kRest, once);
-
   const auto twice = at::detail::createCPUGenerator(kSeed);
   const Tensor first = numbers.draw(sampler, kFirst, twice);
   const Tensor both = at::cat({first, numbers.draw(sampler, kRest, twice)});
-  if (at::equal(both, all) && have_equal_states(once, twice)) return StreamKind::Sequential;
-
-  const auto seeding = at::detail::createCPUGenerator(kSeed);
-  const uint32_t seed = next_word(seeding);
-  const auto rest = generator_giving(seed_after(seed, kFirst));
-  const bool is_seeded =
-      have_equal_states(once, seeding) &&
-      at::equal(numbers.draw(sampler, kFirst, generator_giving(seed)), all.slice(0, 0, kFirst)) &&
-      at::equal(numbers.draw(sampler, kRest, rest), all.slice(0, kFirst));
-  return is_seeded ? StreamKind::Seeded : StreamKind::Unknown;
+  return at::equal(both, all) && have_equal_states(once, twice);
 }
 
 }  // namespace
@@ -58,17 +48,11 @@ Tensor Numbers::draw(const Sampler& sampler, int64_t count, const Generator& gen
   return numbers.contiguous();
 }
 
-StreamKind kind_of(const Sampler& sampler, const Numbers& numbers) {
-  static std::mutex mutex;
-  static auto* known = new std::map<std::tuple<std::string, at::ScalarType, bool>, StreamKind>;
-  const auto key = std::make_tuple(sampler.op, numbers.dtype, numbers.in_contiguous_tensors);
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known->find(key); found != known->end()) return found->second;
-  }
-  const StreamKind kind = try_out(sampler, numbers);
-  const std::lock_guard lock(mutex);
-  return known->emplace(key, kind).first->second;
+bool is_sequential(const Sampler& sampler, const Numbers& numbers) {
+  using Key = std::tuple<std::string, at::ScalarType, bool>;
+  static auto* found = new TriedOnce<Key, bool>;
+  return found->find({sampler.op, numbers.dtype, numbers.in_contiguous_tensors},
+                     [&] { return try_out(trial_sampler(sampler), numbers); });
 }
 
 }  // namespace shard

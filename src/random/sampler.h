@@ -2,15 +2,9 @@
 // Which words of the generator a sampler uses for which number.
 //
 // NOTE [Streams of random numbers]
-// On CPUs they come in two kinds.
-// - Sequential: every number is made of the next words of the generator, in the order of memory. A
-//   part of them is had by drawing all, block by block, and keeping the part.
-// - Seeded: one word of the generator seeds a stream of MKL's, and element i has its i-th number,
-//   in the order of indices. Such a stream can be entered anywhere (seed_after), so only the part
-//   itself is drawn.
-// On GPUs there is one kind, NOTE [Turns] in turns.h.
-// Which kind an op is depends on LibTorch's build and on the processor; a trial finds out. An op
-// that is of none raises MissingShardPatch.
+// On CPUs every number is made of the next words of the generator, in the order of memory. A part
+// of them is had by drawing all, block by block, and keeping the part. On GPUs: NOTE [Turns] in
+// turns.h. A trial finds out whether an op does so; one that does not raises MissingShardPatch.
 #pragma once
 
 #include <shard/random.h>
@@ -29,8 +23,7 @@ struct Numbers {
   at::Tensor draw(const Sampler& sampler, int64_t count, const at::Generator& generator) const;
 };
 
-enum class StreamKind : uint8_t { Sequential, Seeded, Turns, Unknown };
-/// On a CPU.
-StreamKind kind_of(const Sampler& sampler, const Numbers& numbers);
+/// Of a sampler on a CPU, found by a trial, once for op, dtype and place.
+bool is_sequential(const Sampler& sampler, const Numbers& numbers);
 
 }  // namespace shard

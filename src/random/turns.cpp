@@ -7,9 +7,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
+#include <string>
 #include <tuple>
+
+#include "random/trial_sampler.h"
+#include "random/tried_once.h"
 
 namespace shard {
 namespace {
@@ -53,7 +55,7 @@ class Trial {
     for (int64_t turn = 0; turn * turns.size < total; ++turn) {
       const int64_t begin = turn * turns.size;
       const int64_t count = std::min(turns.size, total - begin);
-      const Tensor alone = draw(turns.size, static_cast<uint64_t>(turn) * turns.offset);
+      const Tensor alone = draw(turns.size, static_cast<uint64_t>(turn) * turns.apart);
       if (!at::equal(alone.narrow(0, 0, count), all.narrow(0, begin, count))) return false;
     }
     return taken(total) == turns.taken(total);
@@ -81,12 +83,14 @@ int64_t numbers_of_a_step(Trial& trial, uint64_t step) {
 Turns try_out(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
               const Generator& generator) {
   Trial trial(sampler, numbers, generator);
-  const uint64_t step = trial.taken(1);
-  if (step == 0 || (is_permuted && !trial.follows_memory())) return {};
-  const int64_t numbers_a_step = numbers_of_a_step(trial, step);
-  if (numbers_a_step == 0) return {};
-  for (const int64_t steps : {1, 2, 4}) {
-    const Turns turns{steps * numbers_a_step, static_cast<uint64_t>(steps) * step, steps};
+  const uint64_t words = trial.taken(1);
+  if (words == 0 || (is_permuted && !trial.follows_memory())) return {};
+  const int64_t count = numbers_of_a_step(trial, words);
+  if (count == 0) return {};
+  // How many steps' numbers a turn has, and how many steps' words it is from one to the next.
+  // Dropout has 1 and 2 with vectors of two, 1 and 1 of four, 2 and 2 of eight.
+  for (const auto& [numbers_of, words_of] : {std::pair{1, 1}, {2, 2}, {4, 4}, {1, 2}}) {
+    const Turns turns{numbers_of * count, static_cast<uint64_t>(words_of) * words, count, words};
     if (trial.is_made_of(turns)) return turns;
   }
   return {};
@@ -125,25 +129,17 @@ void keep(const Tensor& block, int64_t begin, const Runs& runs, const Tensor& pa
 }  // namespace
 
 uint64_t Turns::taken(int64_t count) const {
-  const int64_t numbers_a_step = size / steps;
-  const int64_t steps_taken = (count + numbers_a_step - 1) / numbers_a_step;
-  return static_cast<uint64_t>(steps_taken) * (offset / static_cast<uint64_t>(steps));
+  return static_cast<uint64_t>((count + numbers_a_step - 1) / numbers_a_step) * words_a_step;
 }
 
 Turns turns_of(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
                const Generator& generator) {
-  static std::mutex mutex;
   using Key = std::tuple<std::string, at::ScalarType, bool, std::string, int64_t, bool>;
-  static auto* known = new std::map<Key, Turns>;
-  const Key key{sampler.op,           numbers.dtype,        numbers.in_contiguous_tensors,
-                numbers.device.str(), numbers.misalignment, is_permuted};
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known->find(key); found != known->end()) return found->second;
-  }
-  const Turns turns = try_out(sampler, numbers, is_permuted, generator);
-  const std::lock_guard lock(mutex);
-  return known->emplace(key, turns).first->second;
+  static auto* turns = new TriedOnce<Key, Turns>;
+  return turns->find(
+      {sampler.op, numbers.dtype, numbers.in_contiguous_tensors, numbers.device.str(),
+       numbers.misalignment, is_permuted},
+      [&] { return try_out(trial_sampler(sampler), numbers, is_permuted, generator); });
 }
 
 Tensor DrawInTurns::part(const Runs& runs) const {
@@ -157,7 +153,7 @@ Tensor DrawInTurns::part(const Runs& runs) const {
     const int64_t run = runs.first_behind(begin);
     if (run == runs.count() || runs.begin(run) >= begin + turns.size) continue;
     generator.set_offset(start.get_offset() +
-                         static_cast<uint64_t>(begin / turns.size) * turns.offset);
+                         static_cast<uint64_t>(begin / turns.size) * turns.apart);
     keep(of_a_turn.draw(sampler, is_one_turn ? total : turns.size, generator), begin, runs, part);
   }
   return part;

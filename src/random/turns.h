@@ -16,9 +16,11 @@
 namespace shard {
 
 struct Turns {
-  int64_t size = 0;     ///< numbers of a turn; 0: the sampler does not work in turns
-  uint64_t offset = 0;  ///< by which a turn moves the generator on
-  int64_t steps = 1;    ///< it is moved on in so many equal steps
+  int64_t size = 0;    ///< numbers of a turn; 0: the sampler does not work in turns
+  uint64_t apart = 0;  ///< from the offset of a turn to that of the next
+  // A draw moves the generator on by steps, not always to where its next turn would begin.
+  int64_t numbers_a_step = 1;
+  uint64_t words_a_step = 0;
 
   /// By what a draw of `count` numbers moves the generator on.
   uint64_t taken(int64_t count) const;

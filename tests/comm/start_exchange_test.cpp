@@ -6,6 +6,7 @@
 #include <shard/comm_counter.h>
 #include <shard/error.h>
 #include <shard/launch.h>
+#include <shard/memory.h>
 #include <torch/types.h>
 
 #include <chrono>
@@ -91,6 +92,34 @@ TEST(StartedExchanges, MoveWhileTheRankWorks) {
     EXPECT_EQ(moved.received[1999].item<int>(), 1);
   });
   set_transfer_delay(0ns);
+}
+
+// The messages move all the same, since the peers wait for them, and the next exchange finds them
+// moved: exchanges are matched in their order.
+TEST(StartedExchanges, ThatAreDroppedLetGoOfTheirMemory) {
+  run_ranks(3, [](World& world) {
+    const Communicator& comm = world.comm();
+    const auto move_and_sum = [&](double value) {
+      Shift moved = shift(comm, value);
+      EXPECT_EQ(moved.pending.wait()[0][3].item<double>(), value);
+      at::Tensor sum = torch::ones({3});
+      comm.all_reduce(sum);
+      EXPECT_EQ(sum[0].item<int>(), 3);
+    };
+    move_and_sum(0);
+    const int64_t live = MemoryAccount::current().live();
+    set_transfer_delay(1us);  // dropped long before they have moved
+    for (int i = 0; i < 2; ++i) const Shift dropped = shift(comm, 7, 10'000);
+    move_and_sum(1);
+    EXPECT_EQ(MemoryAccount::current().live(), live);
+  });
+  set_transfer_delay(0ns);
+}
+
+TEST(StartedExchanges, ThatAreDroppedAtTheEndLeaveTheirRanksAlone) {
+  for (int i = 0; i < 20; ++i) {
+    run_ranks(2, [](World& world) { const Shift dropped = shift(world.comm(), 1, 10'000); });
+  }
 }
 
 TEST(StartedExchanges, RaiseThePeersFailureInWait) {

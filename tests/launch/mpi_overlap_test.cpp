@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <shard/attention.h>
 #include <shard/comm_counter.h>
+#include <shard/memory.h>
 #include <shard/shard.h>
 #include <torch/autograd.h>
 
@@ -62,6 +63,25 @@ TEST(StartedExchangesOnMpiRanks, MoveWhileTheRankWorks) {
   EXPECT_LT(started - begin, (ended - begin) / 4);
   EXPECT_GE(ended - begin, 190ms);
   EXPECT_EQ(received[1999].item<int>(), 1);
+}
+
+TEST(StartedExchangesOnMpiRanks, ThatAreDroppedLetGoOfTheirMemory) {
+  const Communicator& comm = mpi_world();
+  const auto move_and_sum = [&](double value) {
+    const Tensor received = torch::zeros({3});
+    shift(comm, value, 3, received).wait();
+    EXPECT_EQ(received[2].item<double>(), value);
+    Tensor sum = torch::ones({3});
+    comm.all_reduce(sum);
+    EXPECT_EQ(sum[0].item<int>(), comm.size());
+  };
+  move_and_sum(0);
+  const int64_t live = MemoryAccount::current().live();
+  set_transfer_delay(1us);  // dropped long before they have moved
+  for (int i = 0; i < 2; ++i) const auto dropped = shift(comm, 7, 10'000, torch::zeros({10'000}));
+  move_and_sum(1);
+  EXPECT_EQ(MemoryAccount::current().live(), live);
+  set_transfer_delay(0ns);
 }
 
 TEST(AttentionOnMpiRanks, EqualsPlainLibTorchInEveryForm) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_dropout.h>
 #include <ATen/ops/rand_like.h>
 #include <gtest/gtest.h>
 #include <shard/launch.h>
@@ -12,6 +13,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <limits>
 
 #include "mpi_world.h"
 
@@ -25,11 +27,14 @@ struct Draw {
   std::function<Tensor(const Tensor&)> draw;
 };
 
+constexpr std::optional<int64_t> kNoEnd;
+
 const std::vector<Draw>& draws() {
   static const auto* all = new std::vector<Draw>{
       {"rand_like", [](const Tensor& x) { return at::rand_like(x); }},
       {"normal_", [](const Tensor& x) { return at::empty_like(x).normal_(1, 2); }},
       {"exponential_", [](const Tensor& x) { return at::empty_like(x).exponential_(3); }},
+      {"bernoulli_ of zeros", [](const Tensor& x) { return at::empty_like(x).bernoulli_(0); }},
       {"bernoulli_(p)", [](const Tensor& x) { return at::empty_like(x).bernoulli_(0.3); }},
       {"bernoulli_(tensor)", [](const Tensor& x) { return at::bernoulli(x); }},
       {"random_", [](const Tensor& x) { return at::empty_like(x).random_(0, 1000); }},
@@ -37,12 +42,22 @@ const std::vector<Draw>& draws() {
        [](const Tensor& x) { return at::empty_like(x, at::kLong).random_(0, 1000); }},
       {"random_ of a wide range",
        [](const Tensor& x) { return at::empty_like(x, at::kLong).random_(-5, int64_t{1} << 40); }},
+      {"random_ of the last longs",
+       [](const Tensor& x) {
+         return at::empty_like(x, at::kLong)
+             .random_(std::numeric_limits<int64_t>::max() - 9, kNoEnd);
+       }},
+      {"random_ of longs that are not negative",
+       [](const Tensor& x) { return at::empty_like(x, at::kLong).random_(0, kNoEnd); }},
+      {"native_dropout of nothing",
+       [](const Tensor& x) { return std::get<0>(at::native_dropout(x, 0, true)); }},
       {"dropout", [](const Tensor& x) { return at::dropout(x, 0.4, true); }}};
   return *all;
 }
 
 TEST(RandomNumbersOnMpiRanks, OfLargeTensorsAreThoseOfOneDevice) {
   const World& world = mpi_job();
+  manual_seed(4);
   const at::TensorOptions options(world.device());
   const int64_t rows = world.device().is_cpu() ? 50 : 1700;  // millions of numbers take CPUs long
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {

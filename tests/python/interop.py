@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What test_interop.py runs on gloo processes: `interop.py NAME` in each of them."""
 import copy
+import os
 import sys
 
 import torch
@@ -27,8 +28,8 @@ def data_parallel(wrap):
     sample = device_mesh["ddp"].get_local_rank()
     x, y = (st.scatter_tensor(whole[sample:sample + 1], 0, domain, st.Shard(2)) for whole in (x, y))
     weights = unet.train(wrap(model, device_mesh["ddp"]), x, y)
-    for got, want in zip(weights, expected, strict=True):
-        assert_equal(got.full_tensor() if isinstance(got, dt.DTensor) else got, want, 2e-4)
+    whole = {name: [w.full_tensor() if isinstance(w, dt.DTensor) else w for w in weights[name]] for name in weights}
+    unet.assert_equal_weights(whole, expected)
 
 
 def ddp():
@@ -85,6 +86,24 @@ def mixed():
         assert_equal((weight * 2).full_tensor(), plain.weight * 2)  # DTensors alone are as they were
 
 
+def compiled():
+    """Each process compiles by itself."""
+    mesh = st.mesh_from_process_group()
+    whole = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+
+    def function(x):
+        return st.full(st.redistribute(x.sin(), st.Shard(1)).softmax(0)).square()
+
+    plain = whole.clone().requires_grad_()
+    expected = plain.sin().softmax(0).square()
+    expected.sum().backward()
+    x = st.scatter_tensor(whole, 0, mesh, st.Shard(0), [5, 0, 2]).requires_grad_()
+    got = torch.compile(function, fullgraph=True)(x)
+    got.sum().backward()
+    assert_equal(got, expected)
+    assert_equal(st.full(x.grad), plain.grad)
+
+
 def device_meshes():
     """A mesh of several dims has the names and the places of its device mesh."""
     device_mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("ddp", "domain"))
@@ -96,18 +115,20 @@ def device_meshes():
     assert_equal(to_dtensor(x, device_mesh).full_tensor(), whole)
 
 
+def check(mesh):
+    """A computation that communicates, forward and backward, on the mesh's device."""
+    whole = torch.randn(7, 4, generator=torch.Generator().manual_seed(1)).to(mesh.device)
+    x = st.scatter_tensor(whole if mesh.rank == 0 else None, 0, mesh, st.Shard(0)).requires_grad_()
+    x.softmax(0).square().sum().backward()
+    plain = whole.clone().requires_grad_()
+    plain.softmax(0).square().sum().backward()
+    assert x.device == mesh.device
+    assert_equal(st.full(x.grad), plain.grad)
+
+
 def groups():
     """Groups without CPU backend (as of NCCL alone), groups of some of the ranks, and GPUs that are not there."""
     from torch.testing._internal.distributed import fake_pg  # noqa: F401 (registers the backend "fake")
-    whole = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
-
-    def check(mesh):
-        x = st.scatter_tensor(whole if mesh.rank == 0 else None, 0, mesh, st.Shard(0)).requires_grad_()
-        x.softmax(0).square().sum().backward()
-        plain = whole.clone().requires_grad_()
-        plain.softmax(0).square().sum().backward()
-        assert_equal(st.full(x.grad), plain.grad)
-
     of_gpus = dist.new_group(backend="cuda:fake")
     check(st.mesh_from_process_group(group=of_gpus, device="cpu"))
     check(st.mesh_from_process_group(group=of_gpus, device="cpu"))  # another companion
@@ -132,10 +153,22 @@ def groups():
         raise AssertionError("5 of 3 ranks")
 
 
+def groups_of_gpus():
+    """Of NCCL alone, and beside gloo; the ranks may share a GPU."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    here = torch.device("cuda", torch.cuda.current_device())
+    for mesh in (st.mesh_from_process_group(group=dist.new_group(backend="nccl")),
+                 st.mesh_from_process_group(group=dist.new_group(backend="cpu:gloo,cuda:nccl"), device="cuda"),
+                 st.mesh_from_process_group(device="cuda")):
+        assert mesh.device == here
+        check(mesh)
+    check(st.mesh_from_process_group(group=dist.new_group(backend="cpu:gloo,cuda:nccl")))  # on the CPU
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     {"ddp": ddp, "fsdp": fsdp, "dtensor": dtensor, "mixed": mixed, "device_meshes": device_meshes,
-     "groups": groups}[sys.argv[1]]()
+     "groups": groups, "groups_of_gpus": groups_of_gpus, "compiled": compiled}[sys.argv[1]]()
     dist.barrier()
     dist.destroy_process_group()

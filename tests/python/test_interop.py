@@ -18,6 +18,6 @@ def test_on_two_by_two_processes(name):
     run_processes(name, 4)
 
 
-@pytest.mark.parametrize("name", ["dtensor", "mixed", "groups"])
+@pytest.mark.parametrize("name", ["dtensor", "mixed", "groups", "compiled"])
 def test_on_three_processes(name):
     run_processes(name, 3)

@@ -44,6 +44,28 @@ def test_redistribute_keeps_the_values_and_the_gradient(on_ranks):
     on_ranks(3, check)
 
 
+def test_the_handle_asks_and_moves(on_ranks):
+    def check(world):
+        x = st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0), [4, 0, 3]).requires_grad_()
+        handle = st.ShardTensor(x)
+        assert handle.tensor is x and handle.spec() == st.spec(x)
+        assert torch.equal(handle.local(), st.local(x)) and torch.equal(handle.full(), WHOLE)
+        moved = handle.redistribute(st.Shard(1), [1, 0, 3])
+        assert isinstance(moved, st.ShardTensor) and moved.spec().partitions == {1: (1, 0, 3)}
+        assert torch.equal(moved.full(), WHOLE) and moved.local().shape == (7, [1, 0, 3][world.rank])
+        assert handle.redistribute([st.Replicate()]).spec().placements == (st.Replicate(),)
+        (moved.full() * WHOLE).sum().backward()
+        assert torch.equal(st.full(x.grad), WHOLE)
+        whole = st.ShardTensor(st.redistribute(x, st.Replicate()))
+        pending, = torch.autograd.grad(whole.local(st.Partial()).sum(), [x])  # every rank's own use of the whole
+        assert torch.equal(st.full(pending), torch.full_like(WHOLE, 3))
+        assert "Shard(0)" in repr(handle)
+        with pytest.raises(st.SpecMismatch, match="plain tensor"):
+            st.ShardTensor(WHOLE)
+
+    on_ranks(3, check)
+
+
 def test_two_mesh_dims(on_ranks):
     def check(world):
         mesh = world.mesh({"ddp": 2, "domain": -1})
@@ -122,6 +144,30 @@ def test_deepcopy_copies_the_shard(on_ranks):
     on_ranks(2, check)
 
 
+def test_copy_shares_the_shard(on_ranks):
+    """As copy.copy of a plain tensor: a leaf of the same memory, with what Python code has hung on it."""
+    def check(tensor):
+        tensor.label = "field"
+        twin = copy.copy(tensor)
+        assert twin is not tensor and twin.is_leaf and twin.requires_grad and twin.label == "field"
+        (twin * 2).sum().backward()
+        assert twin.grad is not None and tensor.grad is None
+        with torch.no_grad():
+            twin.add_(1)
+        parameter = torch.nn.Parameter(tensor.detach())
+        assert isinstance(copy.copy(parameter), torch.nn.Parameter)
+        assert copy.copy(tensor > 3).dtype == torch.bool
+        assert copy.copy(tensor * 2).is_leaf
+        return tensor
+
+    def check_cut(world):
+        x = check(st.scatter_tensor(WHOLE, 0, world.mesh(), st.Shard(0), [5, 2]).requires_grad_())
+        assert torch.equal(st.full(x), WHOLE + 1) and st.spec(copy.copy(x)) == st.spec(x)
+
+    assert torch.equal(check(WHOLE.clone().requires_grad_()), WHOLE + 1)
+    on_ranks(2, check_cut)
+
+
 def test_a_model_with_a_sharded_buffer_is_copied(on_ranks):
     def check(world):
         model = torch.nn.Linear(4, 2)
@@ -155,6 +201,27 @@ def test_random_makers_give_the_numbers_of_one_device(on_ranks):
         normal = st.randn([7, 3], world.mesh(), st.Shard(1), dtype=torch.float64)
         assert torch.equal(st.full(uniform), expected[0]) and torch.equal(st.full(normal), expected[1])
         assert list(st.local(uniform).shape) == [[4, 0, 3][world.rank], 3]
+
+    on_ranks(3, check)
+
+
+def test_a_program_that_draws_gives_the_numbers_of_one_device(on_ranks):
+    """A plain op among them (randperm, and all that makes whole tensors) takes from the same stream, on every rank alike."""
+    def program(x):
+        torch.manual_seed(8)
+        drawn = [torch.nn.functional.dropout(x, 0.3), torch.randperm(7), torch.rand_like(x), x[torch.randperm(len(x))],
+                 x.clone().normal_(), torch.randperm(1000, dtype=torch.int32), torch.randn(3),
+                 torch.multinomial(x + 1, 3), torch.randperm(40000), torch.randint_like(x, 9), torch.randperm(0)]
+        return drawn, torch.get_rng_state()
+
+    expected, state = program(WHOLE)
+
+    def check(world):
+        for placement, pieces in ((st.Shard(0), [5, 0, 2]), (st.Shard(1), [1, 2, 1]), (st.Replicate(), None)):
+            drawn, own_state = program(st.scatter_tensor(WHOLE, 0, world.mesh(), placement, pieces))
+            for i, (got, want) in enumerate(zip(drawn, expected, strict=True)):
+                assert torch.equal(st.full(got) if st.is_shard_tensor(got) else got, want), (i, placement)
+            assert torch.equal(own_state, state)
 
     on_ranks(3, check)
 

@@ -4,16 +4,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <shard/error.h>
-#include <shard/launch.h>
-#include <shard/memory.h>
-#include <shard/random.h>
-#include <shard/tensor.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
-#include <torch/utils.h>
 
 #include "random/runs.h"
-#include "random/words.h"
 
 namespace shard::testing {
 namespace {
@@ -110,18 +103,12 @@ INSTANTIATE_TEST_SUITE_P(Samplers, Draw,
                                             ::testing::Values(at::kFloat, at::kDouble,
                                                               at::kBFloat16)));
 
-TEST(RandomDraw, IsRefusedForASamplerThatIsNeitherKind) {
+TEST(RandomDraw, IsRefusedForASamplerThatIsNotSequential) {
   int calls = 0;
   const Sampler odd{"test::odd", [&](const Tensor& numbers, const at::Generator& generator) {
                       numbers.uniform_(0, 1, generator).add_(++calls);
                     }};
   EXPECT_THROW(RandomDraw({{40}, {1}, at::kFloat}, odd, seeded()), MissingShardPatch);
-}
-
-TEST(RandomWords, AGeneratorGivesTheWordItIsMadeFor) {
-  for (const uint32_t word : {0U, 1U, 0x80000000U, 0xffffffffU, 123456789U}) {
-    EXPECT_EQ(next_word(generator_giving(word)), word);
-  }
 }
 
 TEST(Runs, AreTheElementsOfABoxInOrder) {
@@ -145,76 +132,6 @@ TEST(Runs, AreTheElementsOfABoxInOrder) {
     EXPECT_EQ(runs.first_behind(runs.begin(runs.count() - 1)), runs.count() - 1);
     EXPECT_EQ(runs.first_behind(-1), 0);
   }
-}
-
-/// Replicated tensors, plain ones and sharded ones in turn leave all ranks at one state.
-TEST(RandomNumbers, LeaveEveryRankWhereOneDeviceWouldBe) {
-  const auto draw = [](const Tensor& sharded, const Tensor& plain) {
-    torch::manual_seed(3);
-    torch::dropout(sharded, 0.5, true);
-    plain.uniform_();
-    torch::randn_like(sharded);
-    return torch::rand({5});
-  };
-  const Tensor expected = draw(torch::ones({7, 5}), torch::ones({3}));
-  run_ranks(3, [&](World& world) {
-    const auto mesh = world.mesh({{"domain", -1}});
-    for (const Partition& cut : {Partition{3, 2, 2}, Partition{0, 7, 0}, Partition{6, 0, 1}}) {
-      const Tensor x = zeros({7, 5}, mesh, {Shard(0)}, {}, cut);
-      EXPECT_TRUE(at::equal(draw(x, torch::ones({3})), expected));
-    }
-  });
-}
-
-TEST(RandomNumbers, NeedMemoryForThePartOnly) {
-  constexpr int64_t kRows = 1 << 16;
-  run_ranks(4, [&](World& world) {
-    const auto mesh = world.mesh({{"domain", -1}});
-    const Tensor x = zeros({kRows, 64}, mesh, {Shard(0)});
-    MemoryAccount account = MemoryAccount::current();
-    account.reset_peak();
-    x.normal_();
-    torch::dropout(x, 0.5, true);
-    EXPECT_LT(account.largest(), kRows * 64 * 4 * 6 / 10);
-  });
-}
-
-TEST(RandomNumbers, MakeTensorsOfWhichARankHasItsPart) {
-  torch::manual_seed(4);
-  const Tensor uniform = torch::rand({7, 5}, torch::kDouble);
-  const Tensor normal = torch::randn({7, 5}, torch::kDouble);
-  run_ranks(3, [&](World& world) {
-    const auto mesh = world.mesh({{"domain", -1}});
-    for (const Placements& placements : {Placements{Shard(0)}, {Shard(1)}, {Replicate()}}) {
-      torch::manual_seed(4);
-      const Tensor x = rand({7, 5}, mesh, placements, torch::kDouble);
-      const Tensor y =
-          randn({7, 5}, mesh, placements, at::TensorOptions(torch::kDouble).requires_grad(true));
-      EXPECT_EQ(ShardTensor(x).placements(), placements);
-      EXPECT_TRUE(at::equal(ShardTensor(x).full(), uniform)) << placements[0];
-      EXPECT_TRUE(at::equal(ShardTensor(y).full(), normal)) << placements[0];
-      EXPECT_TRUE(y.is_leaf() && y.requires_grad() && !x.requires_grad());
-    }
-    const Tensor cut = randn({7}, mesh, {Shard(0)}, {}, {0, 6, 1});
-    EXPECT_EQ(ShardTensor(cut).partition(0), (Partition{0, 6, 1}));
-    EXPECT_THROW(rand({7}, mesh, {Partial()}), SpecMismatch);
-  });
-}
-
-TEST(RandomNumbers, OfAPendingSumAreRefused) {
-  run_ranks(2, [](World& world) {
-    const auto mesh = world.mesh({{"domain", -1}});
-    const Tensor x = from_local(torch::ones({4}), mesh, {Partial()});
-    EXPECT_THROW(x.uniform_(), SpecMismatch);
-  });
-}
-
-TEST(RandomNumbers, WhoseCountDependsOnValuesAreRefused) {
-  run_ranks(2, [](World& world) {
-    const auto mesh = world.mesh({{"domain", -1}});
-    const Tensor x = zeros({4}, mesh, {Shard(0)});
-    EXPECT_THROW(torch::poisson(x), MissingShardPatch);
-  });
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ struct PhiloxDevice {
   template <class Write>
   void strided(int64_t count, int64_t per_turn, const at::Generator& generator,
                const Write& write) const {
+    if (count == 0) return;
     const int64_t threads = threads_for(count);
     const int64_t size = threads * per_turn;
     const uint64_t offset = take(generator, (count + size - 1) / size);
@@ -83,11 +84,12 @@ struct PhiloxDevice {
       }
     }
   }
-  /// Dropout: thread t makes `vector` numbers side by side; more than four take several words a
-  /// number's place, yet the generator moves on as for four.
+  /// Dropout: thread t makes `vector` numbers side by side, of four words or eight; two of them
+  /// leave the other two words. The generator moves on as if every word had made a number.
   template <class Write>
   void side_by_side(int64_t count, int64_t vector, const at::Generator& generator,
                     const Write& write) const {
+    if (count == 0) return;
     const int64_t threads = threads_for(count);
     const uint64_t offset = take(generator, (count + threads * 4 - 1) / (threads * 4));
     const int64_t fours = std::max<int64_t>(vector / 4, 1);
@@ -95,11 +97,9 @@ struct PhiloxDevice {
       const int64_t turn = place / (threads * vector);
       const int64_t thread = place / vector % threads;
       const int64_t i = place % vector;
-      const int64_t draws = vector >= 4 ? turn * fours + i / 4 : turn / 2;
-      const int64_t lane = vector >= 4 ? i % 4 : turn % 2 * 2 + i;
       const auto words = philox(generator.current_seed(), static_cast<uint64_t>(thread),
-                                offset + 4 * static_cast<uint64_t>(draws));
-      write(place, words, lane);
+                                offset + 4 * static_cast<uint64_t>(turn * fours + i / 4));
+      write(place, words, i % 4);
     }
   }
 };

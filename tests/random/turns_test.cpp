@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 #include <shard/error.h>
+#include <shard/random.h>
+#include <shard/tensor.h>
 #include <torch/types.h>
 
 #include "random/draw.h"
 #include "random/philox_device.h"
+#include "support/rank_errors.h"
 
 namespace shard::testing {
 namespace {
@@ -156,7 +159,8 @@ TEST_P(Turns, InPiecesAreTheDrawOfTheWhole) {
                                                              {70, 1201},
                                                              {70, 1202},
                                                              {3, 100, 36},
-                                                             {9000, 2},
+                                                             {9002, 2},
+                                                             {9001, 2},
                                                              {5, 9001},
                                                              {20003}}) {
     for (size_t dim = 0; dim < sizes.size(); ++dim) {
@@ -184,14 +188,20 @@ TEST(Turns, OfTensorsWithGaps) {
   expect_the_whole(image.slice(3, 0, 120, 2), dropout(), 3);
 }
 
-TEST(Turns, MayBeTwiceWhatMovesTheGeneratorOn) {
+TEST(Turns, MayBeginElsewhereThanTheGeneratorMovesTo) {
   const auto generator = PhiloxGenerator::make(1);
   const auto turns = [&](at::ScalarType dtype) {
     return turns_of(dropout(), {dtype}, false, generator);
   };
   EXPECT_EQ(turns(at::kFloat).size, 4096);
+  EXPECT_EQ(turns(at::kFloat).apart, 4U);
   EXPECT_EQ(turns(at::kHalf).size, 8192);
+  EXPECT_EQ(turns(at::kHalf).apart, 8U);
   EXPECT_EQ(turns(at::kHalf).taken(5000), 8U);
+  EXPECT_EQ(turns(at::kDouble).size, 4096);
+  EXPECT_EQ(turns(at::kDouble).apart, 8U);
+  EXPECT_EQ(turns(at::kDouble).taken(5000), 8U);
+  EXPECT_EQ(turns(at::kDouble).taken(4000), 4U);
   EXPECT_EQ(generator.get_offset(), 0U) << "a trial leaves the generator as it is";
 }
 
@@ -214,6 +224,18 @@ TEST(Turns, AreRefusedForASamplerThatDoesNotWorkSo) {
                         }};
   EXPECT_THROW(RandomDraw({{8, 5}, {1, 8}}, indexed, PhiloxGenerator::make(1)), MissingShardPatch);
   EXPECT_NO_THROW(RandomDraw({{8, 5}, {5, 1}}, indexed, PhiloxGenerator::make(1)));
+}
+
+TEST(Turns, OfWrongParametersAreRefusedOnEveryRank) {
+  const Sampler wrong{"uniform", [](const Tensor& /*numbers*/, const at::Generator& /*generator*/) {
+                        TORCH_CHECK(false, "from > to");
+                      }};
+  expect_same_error<c10::Error>(3, "from > to", [&](const DeviceMesh& mesh) {
+    const Tensor x = zeros({7}, mesh, {Shard(0)}, {}, {0, 7, 0});
+    const auto generator = PhiloxGenerator::make(1);
+    fill_as_one_device(x, uniform(), generator);  // its kernel is known from here on
+    return [=] { fill_as_one_device(x, wrong, generator); };
+  });
 }
 
 TEST(Turns, AreRefusedWhereAGpuNeedsSeveralLaunches) {

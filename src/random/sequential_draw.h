@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of a draw on a CPU: NOTE [Streams of random numbers].
+#pragma once
+
+#include "random/runs.h"
+#include "random/sampler.h"
+
+namespace shard {
+
+/// A draw of `total` numbers, each of the generator's next words.
+struct SequentialDraw {
+  Sampler sampler;
+  Numbers numbers;
+  int64_t total = 0;
+  at::Generator generator;
+
+  /// The numbers in the runs, contiguous. Draws all of them, block by block, and so leaves the
+  /// generator behind the whole draw, also for no runs.
+  at::Tensor part(const Runs& runs) const;
+};
+
+}  // namespace shard
