@@ -2,7 +2,10 @@
 // Diagonals and triangles. A piece of a matrix is a matrix whose diagonals are shifted by where the
 // piece begins: along rows up, along columns down.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/diag_embed.h>
 #include <ATen/ops/diagonal.h>
+#include <shard/count_rows.h>
 #include <shard/patch.h>
 
 #include <algorithm>
@@ -103,16 +106,46 @@ std::optional<Decision> diagonal_backward(const OpCall& call) {
   return decision;
 }
 
-/// diag_embed(self, offset, dim1, dim2): the last dim becomes a diagonal; cut along it, the shard
-/// moves to another one.
+/// Of a piece of the diagonal, the rows that it lies in; the first rank also has those above all,
+/// the last one those below.
+Decision rows_of_diagonal(const OpCall& call, int64_t dim1, int64_t dim2) {
+  const auto& input = call.tensor(0);
+  const int64_t offset = call.integer(1);
+  const int64_t rank = call.mesh().rank();
+  const int64_t above = std::max<int64_t>(-offset, 0);
+  Partition rows = input.layout().partition;
+  rows.front() += above;
+  rows.back() += std::max<int64_t>(offset, 0);
+  Decision decision;
+  decision.inputs.push_back(input.layout());
+  decision.outputs.emplace_back(Shard(dim1), rows);
+  const int64_t size = input.layout().partition[static_cast<size_t>(rank)];
+  const int64_t left = offset_of(input.layout().partition, rank) + std::max<int64_t>(offset, 0);
+  const int64_t top = rank == 0 ? above : 0;
+  std::vector<int64_t> padding(static_cast<size_t>(2 * (input.ndim() + 1)), 0);
+  const auto pad = [&](int64_t dim, int64_t before, int64_t after) {
+    const auto place = static_cast<size_t>(2 * (input.ndim() - dim));
+    padding[place] = before;
+    padding[place + 1] = after;
+  };
+  pad(dim1, top, rows[static_cast<size_t>(rank)] - size - top);
+  pad(dim2, left, total_of(rows) - size - left);
+  decision.local = [=](c10::ArrayRef<c10::IValue> arguments) {
+    const Tensor piece = at::diag_embed(arguments[0].toTensor(), 0, dim1, dim2);
+    return std::vector<c10::IValue>{at::constant_pad_nd(piece, padding)};
+  };
+  return decision;
+}
+
+/// diag_embed(self, offset, dim1, dim2): the last dim becomes a diagonal.
 std::optional<Decision> diag_embed(const OpCall& call) {
   const auto& input = call.tensor(0);
   const int64_t ndim = input.ndim() + 1;
   const int64_t dim1 = call.dim(2, ndim);
   const int64_t dim2 = call.dim(3, ndim);
-  Layout cut = input.layout();
-  if (cut.is_shard() && cut.dim() == input.ndim() - 1) {
-    cut = cut_elsewhere(call, input.sizes(), {input.ndim() - 1});
+  const Layout cut = input.layout();
+  if (cut.is_shard() && cut.dim() == input.ndim() - 1 && dim1 != dim2) {
+    return rows_of_diagonal(call, dim1, dim2);
   }
   Decision decision;
   decision.inputs.push_back(cut);

@@ -213,6 +213,7 @@ Tensor by_batch(const std::vector<Tensor>& cut, Op op) {
   std::vector<Tensor> own;
   for (const Tensor& tensor : cut) own.push_back(to_local(tensor));
   const bool others_have_some =
+      !sees_global_sizes(mesh_of(cut.back())) ||
       std::all_of(cut.begin(), cut.end(), [](const Tensor& t) { return t.numel() > 0; });
   const bool has_none = others_have_some && own.back().numel() == 0 && !is_shard_tensor(own.back());
   Tensor y = has_none ? own.back() : op(own);

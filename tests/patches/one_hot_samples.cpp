@@ -21,6 +21,8 @@ std::vector<Sample> samples() {
       {"cut_columns", {constant(numbers, 1)}, of(7), forward},
       {"as_many_classes_as_there_are", {constant(numbers, 0)}, of(-1), forward},
       {"one_dim", {constant(numbers.flatten(), 0)}, of(-1), forward},
+      {"transposed", {constant(numbers.t(), 0)}, of(7), forward},
+      {"one_column", {constant(numbers.narrow(1, 0, 1), 0)}, of(8), forward},
   };
 }
 SHARD_SAMPLES(OneHot, samples());
