@@ -7,6 +7,8 @@ JOBS ?= $(shell awk -v cores="$$(nproc)" '/MemAvailable/ { n = int($$2 / 1500000
           print (n < 1) ? 1 : (n < cores) ? n : cores }' /proc/meminfo)
 # Arguments of the program that `make run`, `make test` and `make mpirun` start.
 ARGS ?=
+# ACCEPT=--accept: `make op-db` writes its page and baseline although an entry got worse.
+ACCEPT ?=
 # Options of scripts/bootstrap.sh.
 BOOTSTRAP ?=
 N ?= 2
@@ -50,7 +52,7 @@ conformance: configure ## every op sample on every mesh and split
 op-db: configure ## every op of PyTorch's op database on ShardTensors (writes docs/ops.md; ARGS="--only sum" selects)
 	@echo "[build] the Python module ..." >&2
 	@$(CMAKE_BUILD) shard_python
-	@scripts/python.sh $(BUILD) tests/python/op_db/runner.py --jobs $(JOBS) $(or $(ARGS),--docs docs/ops.md --update tests/python/op_db/baseline.json)
+	@scripts/python.sh $(BUILD) tests/python/op_db/runner.py --jobs $(JOBS) $(or $(ARGS),--docs docs/ops.md --update tests/python/op_db/baseline.json $(ACCEPT))
 
 gpu-test: bootstrap ## the tests that need a GPU (SKIP where there is none)
 	@scripts/gpu_test.sh $(JOBS)

@@ -3,25 +3,34 @@
 
 A verdict is (stage, status, message): stage "forward" or "backward" is the last one reached, status one of
   pass      equal on every rank
+  gathered  the same, but every rank received all of the cut tensor
   refused   every rank raised the same typed error
   wrong     another value, another shape, another error than a typed one, or not the same on every rank
   hang      a rank waited for another in vain
+A call that plain LibTorch rejects passes at stage "error" when every rank raises the same type; where one rank has the
+value that is not allowed, when it raises and the others fail at their next message.
 """
+import json
+import re
+from collections import Counter
 from typing import NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
 import shardtensor as st
-from units import arguments, first_tensor, partition
+from units import arguments, first_tensor, partition, tensor_to_cut
 
 TOLERANCE = 1e-5        # relative to the largest value
+SMALLEST_SCALE = 1e-3   # what is smaller is judged as if it were this: rounding of values that cancelled
 EXACT_TOLERANCE = 1e-9  # in float64
 MOST_OF_FLOAT32 = 0.05  # a float32 result that is further off is wrong, whatever float64 says
 WAIT_SECONDS = 20
 REFUSALS = (st.MissingShardPatch, st.UndeterminedShardingError, st.SpecMismatch)
 # Their values are whatever lay in memory.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+# An index out of range is found by the rank that has it (docs/limits.md).
+OF_VALUES = {"gather", "scatter", "scatter_add"}
 
 
 def _leaf(tensor, dtype=None):
@@ -61,7 +70,7 @@ class Reference:
 
 
 def call(op, inputs):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed also notes every call for a GPU that may come
     first, args, kwargs = inputs
     return op(first, *args, **kwargs)
 
@@ -73,7 +82,8 @@ def place_like(whole, tensor):
     spec = st.spec(tensor)
     placements = [st.Replicate() if p.is_partial() else p for p in spec.placements]
     partitions = [list(spec.partitions[p.dim]) if p.is_shard() else None for p in placements]
-    return st.redistribute(st.from_local(whole, spec.mesh, [st.Replicate()] * spec.mesh.ndim, []), placements, partitions)
+    replicated = st.from_local(whole, spec.mesh, [st.Replicate()] * spec.mesh.ndim, [])
+    return st.redistribute(replicated, placements, partitions)
 
 
 def whole(tensor):
@@ -109,7 +119,7 @@ def difference(op, got, expected, tolerance):
 
 
 def relative_error(got, expected):
-    """max|got - expected| / max(1, max|expected|); infinite where only one is finite, or integers differ."""
+    """max|got - expected| / max|expected|, or / 1 if that is 0; infinite where one is not finite or integers differ."""
     if not (expected.is_floating_point() or expected.is_complex()):
         return 0.0 if torch.equal(got, expected) else float("inf")
     got, expected = got.detach(), expected.detach()
@@ -118,7 +128,8 @@ def relative_error(got, expected):
         return 0.0
     difference = (got - expected).abs()[~same]
     finite = expected.abs()[expected.isfinite()]
-    scale = max(1.0, float(finite.max()) if finite.numel() else 1.0)
+    largest = float(finite.max()) if finite.numel() else 0.0
+    scale = max(SMALLEST_SCALE, largest) if largest else 1.0
     worst = float(difference.max()) / scale
     return worst if worst == worst else float("inf")
 
@@ -128,6 +139,41 @@ class Verdict(NamedTuple):
     status: str
     message: str = ""
     error: float | None = None  # of values that are off
+    raised: str = ""            # type and first line, without the numbers, which may be the rank's own
+    in_float64: bool = False
+    given: dict = {}            # bytes_gathered
+
+
+def raised_text(error):
+    first_line = str(error).split("\n")[0]
+    return f"{type(error).__name__}: {re.sub('[0-9]+', '#', first_line)}"
+
+
+def bytes_gathered(counter):
+    """op -> what the calling rank gave to the others in all-gathers."""
+    table = Counter()
+    for row in json.loads(counter.json()):
+        if row["kind"] == "all_gather_v":
+            table[row["label"]] += row["bytes"]
+    return table
+
+
+def unexpected(stage, error):
+    """Not a refusal: LibTorch's own error in a case that plain LibTorch accepts, or a rank that waits or has left."""
+    status = "hang" if isinstance(error, st.CommTimeout) else "peer" if isinstance(error, st.PeerFailed) else "wrong"
+    return Verdict(stage, status, f"{type(error).__name__}: {error}", raised=raised_text(error))
+
+
+def agreed(verdicts):
+    """What the ranks say together: they reach the same stage with the same status, and refuse with the same error."""
+    for status in ("hang", "wrong"):
+        found = [verdict for verdict in verdicts if verdict.status == status]
+        if found:  # the one that is off most
+            return max(found, key=lambda verdict: float("inf") if verdict.error is None else verdict.error)
+    if len({(v.stage, v.status, v.raised) for v in verdicts}) > 1 or verdicts[0].status == "peer":
+        texts = [f"{v.stage} {v.status} {v.raised}" for v in verdicts]
+        return Verdict(verdicts[0].stage, "wrong", f"ranks disagree: {texts}")
+    return verdicts[0]
 
 
 class Judge:
@@ -140,12 +186,16 @@ class Judge:
         self.reference = Reference(op, sample, dtype)
         self._exact = None
 
+    @property
+    def has_gradient(self):
+        return self.reference.gradients is not None
+
     def __call__(self, unit):
         verdict = self._judge(unit)
         if self.dtype is None and verdict.error is not None and verdict.error <= MOST_OF_FLOAT32:
             exact = self._in_float64(unit)
-            if exact is not None and exact.status == "pass":
-                return exact
+            if exact is not None and exact.status in ("pass", "gathered"):
+                return exact._replace(in_float64=True)
         return verdict
 
     def _in_float64(self, unit):
@@ -157,36 +207,45 @@ class Judge:
 
     def _judge(self, unit):
         verdicts = st.run_ranks(unit.ranks, lambda world: self._run_rank(unit, world), timeout=WAIT_SECONDS)
-        for status in ("hang", "wrong"):
-            for verdict in verdicts:
-                if verdict.status == status:
-                    return verdict
-        if len({(verdict.stage, verdict.status) for verdict in verdicts}) > 1 or verdicts[0].status == "peer":
-            return Verdict(verdicts[0].stage, "wrong", f"ranks disagree: {verdicts}")
-        return verdicts[0]
+        verdict = agreed(verdicts)
+        if verdict.status != "pass":
+            return verdict
+        by = self._gathered_by(unit, [v.given for v in verdicts])
+        return verdict._replace(status="gathered", message=by) if by else verdict
+
+    def _gathered_by(self, unit, given):
+        """The ops by which every rank received as much as the cut tensor has; "" where they moved less.
+
+        Numbers that every rank gives alike (a mean, a count, a bound) are no pieces of a tensor that is cut unevenly.
+        With fewer than two rows a rank, a neighbour's rows are nearly everything: not looked at.
+        """
+        tensor = _leaf(tensor_to_cut(self.sample), self.dtype)
+        if tensor.shape[unit.dim] < 2 * unit.ranks:
+            return ""
+        ops = sorted({op for table in given for op in table if len({t.get(op, 0) for t in given}) > 1})
+        received = sum(table[op] for op in ops for table in given) / (unit.ranks - 1)
+        return ", ".join(ops) if received >= tensor.numel() * tensor.element_size() > 0 else ""
 
     def _run_rank(self, unit, world):
         stage = ["forward"]
         try:
             return self._compare(unit, world.mesh(), stage)
-        except st.CommTimeout as error:
-            return Verdict(stage[0], "hang", str(error))
-        except st.PeerFailed as error:
-            return Verdict(stage[0], "peer", str(error))
         except REFUSALS as error:
-            return Verdict(stage[0], "refused", str(error))
-        except Exception as error:  # LibTorch's own: a case that plain LibTorch accepts
-            return Verdict(stage[0], "wrong", f"{type(error).__name__}: {error}")
+            return Verdict(stage[0], "refused", str(error), raised=raised_text(error))
+        except Exception as error:
+            return unexpected(stage[0], error)
 
     def _compare(self, unit, mesh, stage):
         inputs = cut(self.sample, unit, mesh, self.dtype)
+        counter = st.CommCounter()
         result = call(self.op, inputs)
+        given = bytes_gathered(counter)
         reference = self.reference
         verdict = self._differences("forward", [whole(out) for out in _tensors(result)], reference.outputs)
         if not reference.outputs and result != reference.result:
             return Verdict("forward", "wrong", f"got {result}; expected {reference.result}")
         if verdict.status != "pass" or reference.gradients is None:
-            return verdict
+            return verdict._replace(given=given)
         stage[0] = "backward"
         outputs = [out for out in _tensors(self.sample.output_process_fn_grad(result)) if _is_differentiable(out)]
         if len(outputs) != len(reference.cotangents):
@@ -195,7 +254,9 @@ class Judge:
         leaves = [leaf for leaf in _tensors(inputs) if leaf.requires_grad]
         cotangents = [place_like(cotangent, out) for cotangent, out in zip(reference.cotangents, outputs)]
         gradients = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
-        return self._differences("backward", [None if g is None else whole(g) for g in gradients], reference.gradients)
+        verdict = self._differences("backward", [None if g is None else whole(g) for g in gradients],
+                                    reference.gradients)
+        return verdict._replace(given=given)
 
     def _differences(self, stage, got, expected):
         if len(got) != len(expected):
@@ -206,3 +267,60 @@ class Judge:
                 text, error = found
                 return Verdict(stage, "wrong", f"{'output' if stage == 'forward' else 'gradient'} {i}: {text}", error)
         return Verdict(stage, "pass")
+
+
+def plain_error(op, sample):
+    """What the plain op raises, or None."""
+    try:
+        result = call(op, _map_tensors(_leaf, arguments(sample)))
+    except Exception as error:
+        return error
+    return TypeError("NotImplemented") if result is NotImplemented else None
+
+
+def others_hear_of_it(op, sample, unit, others):
+    """Whether the ranks where a call returns though it raises elsewhere fail at their next message."""
+    heard = []
+
+    def run_rank(world):
+        inputs = cut(sample, unit, world.mesh())
+        try:
+            call(op, inputs)
+            st.full(_tensors(inputs)[0])
+        except st.PeerFailed:
+            heard.append(world.rank)
+            raise
+
+    try:
+        st.run_ranks(unit.ranks, run_rank, timeout=WAIT_SECONDS)
+    except st.CommTimeout:
+        return False
+    except Exception:
+        return sorted(heard) == others
+    return False
+
+
+def judge_error(op, sample, unit):
+    """Of a call that plain LibTorch rejects."""
+    def run_rank(world):
+        try:
+            result = call(op, cut(sample, unit, world.mesh()))
+        except (st.CommTimeout, st.PeerFailed) as error:
+            return unexpected("error", error)
+        except Exception as error:
+            return Verdict("error", "pass", raised=type(error).__name__)
+        return Verdict("error", "pass", raised="TypeError") if result is NotImplemented else Verdict("error", "returns")
+
+    verdicts = st.run_ranks(unit.ranks, run_rank, timeout=WAIT_SECONDS)
+    verdict = agreed(verdicts)
+    others = [rank for rank, verdict in enumerate(verdicts) if verdict.status == "returns"]
+    if 0 < len(others) < unit.ranks and unit.entry in OF_VALUES and others_hear_of_it(op, sample, unit, others):
+        return Verdict("error", "pass")
+    return verdict._replace(status="wrong", message="no error") if verdict.status == "returns" else verdict
+
+
+def describe(sample):
+    """Its arguments, tensors by dtype and shape."""
+    first, args, kwargs = _map_tensors(lambda t: f"{str(t.dtype)[6:]}{list(t.shape)}", arguments(sample))
+    texts = [str(argument) for argument in (first, *args)] + [f"{key}={value}" for key, value in kwargs.items()]
+    return f"({', '.join(texts)})"

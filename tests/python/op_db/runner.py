@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges op_db in child processes with a watchdog, writes what every entry gave, and compares it with the baseline.
 
-    runner.py [--only REGEX] [--jobs N] [--cap SAMPLES] [--one-in K] [--seed S] [--report FILE.json] [--log FILE]
-              [--check BASELINE.json | --update BASELINE.json] [--docs docs/ops.md] [--reuse LOG]
+    runner.py [--only REGEX] [--jobs N] [--cap SAMPLES] [--one-in K] [--seed S] [--silence SECONDS] [--setup FILE.py]
+              [--log FILE] [--reuse LOG] [--check FILE.json | --update FILE.json [--accept]] [--docs docs/ops.md]
 
-Exit code 1 when an entry is wrong, crashes, hangs, or is worse than its baseline.
+Exit code 1 when an entry is wrong, crashes, hangs, accepts a call that plain LibTorch rejects, or is worse than its
+baseline; and, where all entries are judged, when the bars of report.py are not met. Baseline and page are then left as
+they are, unless --accept is given.
 """
 import argparse
 import json
@@ -16,18 +18,19 @@ import time
 from pathlib import Path
 
 import report
+from line import Line
 
-SILENCE = 90  # seconds without a line from a child that has begun a unit
-BATCH = 8     # entries a child has at once
+BATCH = 8  # entries a child has at once
 
 
 class Child:
     def __init__(self, options):
         command = [sys.executable, str(Path(__file__).with_name("child.py")), "--seed", str(options.seed), "--cap",
                    str(options.cap), "--one-in", str(options.one_in)]
+        command += ["--setup", options.setup] if options.setup else []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL)
-        self.given = []     # [entry, units done], in order
+        self.given = []      # [entry, units done], in order
         self.started = None  # the unit under way
         self.heard = time.monotonic()
         self.rest = b""
@@ -49,8 +52,8 @@ class Child:
         *lines, self.rest = (self.rest + block).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def is_silent(self):
-        return self.started is not None and time.monotonic() - self.heard > SILENCE
+    def is_silent(self, seconds):
+        return self.started is not None and time.monotonic() - self.heard > seconds
 
     def end(self):
         self.process.kill()
@@ -101,7 +104,8 @@ class Run:
         if child.started is None:
             raise RuntimeError(f"a child ended with {code} before its first unit of {child.given}")
         done, *where = child.started
-        self.add([*where, "forward", status, f"exit code {code}" if status == "crash" else f"silent for {SILENCE} s"])
+        text = f"exit code {code}" if status == "crash" else f"silent for {self.options.silence:g} s"
+        self.add(Line(*where, status, text))
         child.given[0][1] = done
         self.start(child.given)
 
@@ -110,7 +114,7 @@ class Run:
         if kind == "start":
             child.started = rest
         elif kind == "unit":
-            self.add(rest)
+            self.add(Line(*rest))
         elif kind == "entry":
             child.given.pop(0)
             child.started = None
@@ -124,7 +128,7 @@ class Run:
             if self.todo:
                 self.start()
         while self.children:
-            for key, _ in self.selector.select(timeout=5):
+            for key, _ in self.selector.select(timeout=1):
                 child = key.data
                 lines = child.lines()
                 if lines is None:
@@ -133,7 +137,7 @@ class Run:
                 for line in lines:
                     self.hear(child, line)
             for key in list(self.selector.get_map().values()):
-                if key.data.is_silent():
+                if key.data.is_silent(self.options.silence):
                     self.died(key.data, "hang")
         return self.units
 
@@ -152,12 +156,44 @@ def parse(arguments):
     parser.add_argument("--cap", type=int, default=40, help="samples an entry")
     parser.add_argument("--one-in", type=int, default=1, help="of the units of a sample, one in K")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--silence", type=float, default=90, help="seconds after which a unit hangs")
+    parser.add_argument("--setup", help="a file that every child runs first, to register patches for instance")
     parser.add_argument("--log", help="a JSON line for every unit")
-    parser.add_argument("--check", help="fail where an entry is worse than in this file")
-    parser.add_argument("--update", help="write this baseline")
     parser.add_argument("--reuse", help="a log of an earlier run: entries that are not run now are taken from it")
-    parser.add_argument("--docs", help="write the table into this page")
+    parser.add_argument("--check", help="fail where an entry is worse than in this file")
+    parser.add_argument("--update", help="the same, and write the file anew where nothing is to be complained of")
+    parser.add_argument("--accept", action="store_true", help="write baseline and page in any case")
+    parser.add_argument("--docs", help="write the table into this page where nothing is to be complained of")
     return parser.parse_args(arguments)
+
+
+def run(entries, options):
+    with open(options.log or "/dev/null", "w", encoding="utf-8") as log:
+        units = Run(entries, options, log if options.log else None)()
+    if options.reuse:
+        lines = Path(options.reuse).read_text(encoding="utf-8").splitlines()
+        units += [unit for unit in (Line(*json.loads(line)) for line in lines) if unit.entry not in set(entries)]
+    return units
+
+
+def complaints_about(table, options, is_complete):
+    found = table.defects()
+    now = table.statuses()
+    if is_complete:
+        found += now.missed_bars()
+    if options.check or options.update:
+        baseline = report.Statuses.read(options.check or options.update)
+        found += baseline.regressions(now)
+        if options.check:  # the full run's: this one may be thinned out
+            found += [f"{options.check}: {text}" for text in baseline.missed_bars()]
+    return found
+
+
+def write(table, options):
+    if options.update:
+        table.statuses().write(options.update)
+    if options.docs:
+        report.write_docs(Path(options.docs), table)
 
 
 def main(arguments=None):
@@ -165,23 +201,15 @@ def main(arguments=None):
     names = names_of_entries()
     entries = [name for name in names if re.search(options.only, name)]
     begin = time.monotonic()
-    with open(options.log or "/dev/null", "w", encoding="utf-8") as log:
-        units = Run(entries, options, log if options.log else None)()
-    if options.reuse:
-        units += [unit for unit in map(json.loads, Path(options.reuse).read_text(encoding="utf-8").splitlines())
-                  if unit[0] not in set(entries)]
+    units = run(entries, options)
     table = report.Table(names if options.reuse else entries, units)
     print(table.summary())
     print(f"{len(units)} units in {time.monotonic() - begin:.0f} s")
-    if options.update:
-        Path(options.update).write_text(table.baseline(), encoding="utf-8")
-    if options.docs:
-        report.write_docs(Path(options.docs), table)
-    complaints = table.defects()
-    if options.check:
-        complaints += table.regressions(json.loads(Path(options.check).read_text(encoding="utf-8")))
+    complaints = complaints_about(table, options, is_complete=len(table.entries) == len(names))
     for complaint in complaints:
         print(complaint)
+    if options.accept or not complaints:
+        write(table, options)
     return 1 if complaints else 0
 
 

@@ -2,10 +2,11 @@
 """The judge judged: eight rules that are wrong on purpose, each in a way in which rules go wrong, are found out."""
 import pytest
 import torch
+from torch.testing._internal.opinfo.core import SampleInput
 
 import shardtensor as st
-from judge import Judge
-from units import entries, samples, units_of
+from judge import Judge, judge_error, plain_error, place_like
+from units import Unit, entries, only_without_gradients, samples, units_of
 
 aten = torch.ops.aten
 
@@ -78,3 +79,39 @@ def test_a_broken_rule_is_found_out_and_the_right_one_passes(ops, name):
     with st.register_function_handler(*BROKEN[name]):
         assert "wrong" in statuses(entry, ops[entry])
     assert statuses(entry, ops[entry]) <= {"pass"}
+
+
+def exp_of_everything(x):
+    return place_like(st.local(st.redistribute(x, [st.Replicate()])).exp(), x)
+
+
+def refused_in_two_ways(x):
+    raise (st.SpecMismatch if st.spec(x).mesh.rank == 0 else st.MissingShardPatch)("no")
+
+
+@pytest.mark.parametrize("rule, status", [(exp_of_everything, "gathered"), (refused_in_two_ways, "wrong")])
+def test_what_a_rule_does_beside_its_result(ops, rule, status):
+    with st.register_function_handler("aten::exp", rule):
+        assert status in statuses("exp", ops["exp"])
+
+
+def refusing(where):
+    """An op that plain tensors may not have; ShardTensors neither on the ranks `where`."""
+    def op(x):
+        if not st.is_shard_tensor(x) or st.spec(x).mesh.rank in where:
+            raise ValueError("no")
+        return x
+    return op
+
+
+@pytest.mark.parametrize("where, status", [([0, 1], "pass"), ([0], "wrong"), ([], "wrong")])
+def test_every_rank_rejects_what_the_plain_op_rejects(where, status):
+    op, sample = refusing(where), SampleInput(torch.ones(3))
+    assert isinstance(plain_error(op, sample), ValueError)
+    assert judge_error(op, sample, Unit("x", "error 0", 0, "uneven_2")).status == status
+
+
+def test_samples_that_exist_only_without_gradients():
+    first, second = SampleInput(torch.ones(3), args=(1,)), SampleInput(torch.zeros(3), args=(2,))
+    assert only_without_gradients([first], [second, first]) == [second]
+    assert only_without_gradients([first, second], [first, second]) == []

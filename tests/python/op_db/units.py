@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is judged: every float32 sample of an entry of op_db, its first tensor cut along each dim in several ways."""
+"""What is judged: every float32 sample of an entry of op_db, its first tensor cut along each dim in several ways.
+
+The calls that op_db lists as errors are cut along each dim in one way.
+"""
 import hashlib
 import random
+import re
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +19,7 @@ SPLITS = ("uneven_3", "uneven_2", "empty_3")
 @dataclass(frozen=True)
 class Unit:
     entry: str
-    sample: int
+    sample: int | str
     dim: int
     split: str
 
@@ -46,14 +51,56 @@ def _seed(*parts):
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "little")
 
 
-def samples(name, op, seed=0, cap=SAMPLE_CAP):
-    """(index, SampleInput) of an entry; more than `cap` are thinned out by the seed. The same in every process."""
+def _make_deterministic(name, seed):
     torch.manual_seed(_seed(name, seed))
     random.seed(_seed(name, seed))
-    every = list(enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)))
+
+
+def structure(sample):
+    """A text that two samples share which differ only in the values of their tensors, or in requires_grad."""
+    leaves, tree = pytree.tree_flatten(arguments(sample))
+    texts = [f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves]
+    return re.sub(r" at 0x[0-9a-f]+", "", f"{tree} {texts}")
+
+
+def only_without_gradients(listed, without):
+    """The samples of `without` that `listed` does not have."""
+    if len(without) <= len(listed):
+        return []
+    left = Counter(map(structure, listed))
+    left.subtract(map(structure, without))
+    extra = []
+    for sample in reversed(without):
+        if left[structure(sample)] < 0:
+            left[structure(sample)] += 1
+            extra.append(sample)
+    return extra[::-1]
+
+
+def every_sample(name, op, seed):
+    """Those with gradients (where the op has any) come first, then those that op_db yields only without."""
+    _make_deterministic(name, seed)
+    listed = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
+    if op.supports_autograd:
+        _make_deterministic(name, seed)
+        listed += only_without_gradients(listed, list(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
+    return listed
+
+
+def samples(name, op, seed=0, cap=SAMPLE_CAP):
+    """(index, SampleInput) of an entry; more than `cap` are thinned out by the seed. The same in every process."""
+    every = list(enumerate(every_sample(name, op, seed)))
     if len(every) <= cap:
         return every
     return sorted(random.Random(_seed("cap", name, seed)).sample(every, cap), key=lambda pair: pair[0])
+
+
+def error_inputs(name, op, seed=0):
+    """(name, SampleInput) of the calls that op_db lists as errors."""
+    if op.error_inputs_func is None:
+        return []
+    _make_deterministic(name, seed)
+    return [(f"error {i}", error.sample_input) for i, error in enumerate(op.error_inputs("cpu"))]
 
 
 def arguments(sample):
@@ -68,10 +115,20 @@ def first_tensor(sample):
     return None
 
 
-def units_of(name, index, sample):
+def tensor_to_cut(sample):
     place = first_tensor(sample)
-    if place is None:
+    return None if place is None else pytree.tree_leaves(arguments(sample))[place]
+
+
+def units_of_error(name, index, sample):
+    """One split a dim: uneven over two ranks where there are rows for it."""
+    units = units_of(name, index, sample)
+    return [unit for unit in units if unit.split == "uneven_2"] or [unit for unit in units if unit.split == "empty_3"]
+
+
+def units_of(name, index, sample):
+    tensor = tensor_to_cut(sample)
+    if tensor is None:
         return []
-    tensor = pytree.tree_leaves(arguments(sample))[place]
     return [Unit(name, index, dim, split) for dim in range(tensor.dim()) for split in SPLITS
             if tensor.shape[dim] > 0 and partition(tensor.shape[dim], split)]
