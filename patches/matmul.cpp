@@ -185,7 +185,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
       a.dim() == a_dims && b.dim() == b_dims && (!is_batch || a.size(0) == b.size(0)), "matmul",
       "got ", a.sizes(), " times ", b.sizes(), "; expected tensors of ", a_dims, " and ", b_dims,
       " dims", is_batch ? " and as many matrices." : ".");
-  return shard::matmul(a, b);
+  return at::matmul(a, b);
 }
 
 void check_addend(const Tensor& bias, const Tensor& product) {

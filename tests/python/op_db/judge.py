@@ -283,8 +283,8 @@ def others_hear_of_it(op, sample, unit, others):
     heard = []
 
     def run_rank(world):
-        inputs = cut(sample, unit, world.mesh())
-        try:
+        try:  # all of it: a rank may fail before the others have left the scattering
+            inputs = cut(sample, unit, world.mesh())
             call(op, inputs)
             st.full(_tensors(inputs)[0])
         except st.PeerFailed:
