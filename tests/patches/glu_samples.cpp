@@ -8,7 +8,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+at::Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
 
 Sample of(const std::string& name, const at::Tensor& x, int64_t dim, int64_t along) {
   return {name, {sharded(x, dim)}, [along](const Tensors& t) { return at::glu(t[0], along); }};
