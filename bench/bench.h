@@ -2,11 +2,10 @@
 // Measuring: interleaved blocks of the case and its reference, medians, one JSON object a line.
 #pragma once
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <utility>

@@ -289,8 +289,27 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
 std::optional<Decision> index_put_copy(const OpCall& call) { return index_put(call, false); }
 std::optional<Decision> index_put_in_place(const OpCall& call) { return index_put(call, true); }
 
+Tensor reduced(const Tensor& t) {
+  return is_shard_tensor(t) ? redistribute(t, dual_spec(spec_of(t))) : t;
+}
+bool is_cut(const Tensor& t) { return is_shard_tensor(t) && spec_of(t)->is_shard(); }
+
+/// From a whole tensor every rank takes what its part of the index says.
+Tensor take_from_whole(const Tensor& self, const Tensor& index, const DeviceMesh& mesh) {
+  const Tensor places = promote(index, mesh);
+  const auto& spec = spec_of(places);
+  const Tensor whole =
+      spec->is_shard() ? local_weight(mesh, self) : local_copies(mesh, {self}).front();
+  return from_local(at::take(whole, to_local(places)), mesh, spec);
+}
+
 /// The elements of the flattened tensor, as its rows.
-Tensor take(const Tensor& self, const Tensor& index) {
+Tensor take(const Tensor& x, const Tensor& by) {
+  const Tensor self = reduced(x);
+  const Tensor index = reduced(by);
+  if (!is_cut(self)) {
+    return take_from_whole(self, index, mesh_of(is_shard_tensor(index) ? index : self));
+  }
   const Tensor places = at::where(index.lt(0), index + self.numel(), index);
   return self.reshape({-1}).index_select(0, places.reshape({-1})).reshape(index.sizes());
 }

@@ -84,11 +84,11 @@ Sample random_sample(Random& r) {
 }
 SHARD_RANDOM_SAMPLES(RandomIndexing, random_sample);
 
-at::Tensor bits(std::vector<int64_t> sizes) { return torch::rand(sizes) > 0.4; }
+at::Tensor bits(const std::vector<int64_t>& sizes) { return torch::rand(sizes) > 0.4; }
 
 std::vector<Sample> masks() {
   torch::manual_seed(97);
-  const auto d = [](std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); };
+  const auto d = [](const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); };
   const auto by_mask = [](const Tensors& t) { return at::index(t[0], {t[1]}).square(); };
   const auto by_second = [](const Tensors& t) {
     return at::index(t[0], {at::Tensor(), t[1]}).square();

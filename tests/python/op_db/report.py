@@ -14,7 +14,7 @@ STAGES = ("forward", "backward")
 BARS = {"forward": 85.0, "with backward": 80.0, "units": 90.0}
 # Why ops are refused, by their names.
 REASONS = {
-    r"lstsq": "as below; and drivers whose results' sizes depend on values",
+    r"lstsq": "a matrix cut along its own dims, and no batch dim; drivers whose results' sizes depend on values",
     r"embedding_renorm": "max_norm rescales the rows of the table in place",
     r"rrelu": "how many random numbers are drawn depends on the values",
     r"linalg|cholesky|geqrf|lu_|ormqr|triangular_solve": "a matrix cut along its own dims, and no batch dim to move to",
@@ -30,7 +30,6 @@ GATHERS = {
     r"unique": "slices are compared with those of all ranks",
     r"pdist|cdist|combinations|cartesian": "every pair of rows",
     r"unbind": "every slice along the cut dim becomes a tensor that all ranks have",
-    r"diag_embed": "the cut dim becomes two",
     r"::mm|div.Tensor": "the product of a matrix with its own transpose",
     r"unfold": "windows along the cut dim; no dim to move the cut to",
     r"max_unpool": "where a value goes is in the indices",
