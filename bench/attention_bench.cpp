@@ -82,7 +82,7 @@ int main() {
                  .sizes = small,
                  .limit = 0.75,
                  .blocks = 31,
-                 .calls = 50});
+                 .calls = 200});
   ok &= run({.name = "sdpa 1x4x4096x64 forward+backward",
              .sizes = large,
              .has_gradient = true,
