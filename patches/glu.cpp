@@ -5,6 +5,7 @@
 #include <ATen/ops/glu.h>
 #include <ATen/ops/sigmoid.h>
 #include <shard/patch.h>
+#include <shard/reduced.h>
 
 namespace shard {
 namespace {
@@ -17,7 +18,7 @@ Tensor glu(const Tensor& x, int64_t dim) {
   check<SpecMismatch>(x.size(along) % 2 == 0, "glu", "got ", x.sizes(), " and dim ", along,
                       "; expected an even size to halve.");
   const int64_t n = x.size(along) / 2;
-  const Tensor value = redistribute(x, dual_spec(spec_of(x)));
+  const Tensor value = reduced(x);
   const auto& spec = spec_of(value);
   const auto& mesh = mesh_of(value);
   Shape sizes(x.sizes());

@@ -6,6 +6,7 @@
 #include <ATen/ops/where.h>
 #include <shard/counted_patch.h>
 #include <shard/patch.h>
+#include <shard/reduced.h>
 #include <shard/route.h>
 
 #include <algorithm>
@@ -289,9 +290,6 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
 std::optional<Decision> index_put_copy(const OpCall& call) { return index_put(call, false); }
 std::optional<Decision> index_put_in_place(const OpCall& call) { return index_put(call, true); }
 
-Tensor reduced(const Tensor& t) {
-  return is_shard_tensor(t) ? redistribute(t, dual_spec(spec_of(t))) : t;
-}
 bool is_cut(const Tensor& t) { return is_shard_tensor(t) && spec_of(t)->is_shard(); }
 
 /// From a whole tensor every rank takes what its part of the index says.

@@ -3,10 +3,16 @@
 // output; shards on the contracted dim give a Partial output. Of all ways to line two operands up,
 // the one that moves the fewest bytes is taken.
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/sum.h>
 #include <shard/patch.h>
+#include <shard/reduced.h>
 
 namespace shard {
 namespace {
@@ -126,10 +132,6 @@ Tensor operand(const Tensor& t, const Layout& wanted, const DeviceMesh& mesh) {
   return wanted.is_replicate() ? to_local(moved, Partial()) : to_local(moved);
 }
 
-Tensor reduced(const Tensor& t) {
-  return is_shard_tensor(t) ? redistribute(t, dual_spec(spec_of(t))) : t;
-}
-
 Tensor matmul(const Tensor& left, const Tensor& right) {
   const Tensor a = reduced(left);
   const Tensor b = reduced(right);
@@ -188,19 +190,30 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return at::matmul(a, b);
 }
 
-void check_addend(const Tensor& bias, const Tensor& product) {
-  check<SpecMismatch>(at::infer_size(bias.sizes(), product.sizes()) == product.sizes(), "add",
-                      "got an addend of ", bias.sizes(), " to a product of ", product.sizes(),
+Tensor weighted_sum(const Tensor& addend, const Tensor& product, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  check<SpecMismatch>(at::infer_size(addend.sizes(), product.sizes()) == product.sizes(), "add",
+                      "got an addend of ", addend.sizes(), " to a product of ", product.sizes(),
                       "; expected one that expands to it.");
+  const Tensor scaled = at::mul(product, alpha);
+  return beta.equal(0) ? scaled : at::add(at::mul(addend, beta), scaled);  // 0 * NaN counts as 0
 }
 
 /// baddbmm, addmv
 template <int64_t a_dims, int64_t b_dims>
-Tensor add_product(const Tensor& bias, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+Tensor add_product(const Tensor& addend, const Tensor& a, const Tensor& b, const at::Scalar& beta,
                    const at::Scalar& alpha) {
-  const Tensor scaled = at::mul(product<a_dims, b_dims>(a, b), alpha);
-  check_addend(bias, scaled);
-  return beta.equal(0) ? scaled : at::add(at::mul(bias, beta), scaled);  // 0 * NaN counts as 0
+  return weighted_sum(addend, product<a_dims, b_dims>(a, b), beta, alpha);
+}
+
+Tensor addbmm(const Tensor& addend, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+              const at::Scalar& alpha) {
+  return weighted_sum(addend, at::sum(at::bmm(a, b), {0}), beta, alpha);
+}
+
+Tensor addr(const Tensor& addend, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+            const at::Scalar& alpha) {
+  return weighted_sum(addend, at::outer(a, b), beta, alpha);
 }
 
 Tensor addmm(const Tensor& bias, const Tensor& x, const Tensor& weight, const at::Scalar& beta,
@@ -225,6 +238,8 @@ SHARD_PATCH(matmul) {
   patch.function<at::_ops::addmm>(addmm).shards("any dim");
   patch.function<at::_ops::addmv>(add_product<2, 1>).shards("any dim");
   patch.function<at::_ops::baddbmm>(add_product<3, 3>).shards("any dim");
+  patch.function<at::_ops::addbmm>(addbmm).shards("any dim");
+  patch.function<at::_ops::addr>(addr).shards("any dim");
 }
 
 }  // namespace shard

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products besides matmul: outer and batched sums of products, cross products, trilinear forms,
-// distances between rows.
+// Products besides the matmul family: cross products, trilinear forms, distances between rows.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_cdist_backward.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/outer.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <shard/count_rows.h>
@@ -23,22 +19,6 @@ namespace {
 using at::Tensor;
 
 // ---- above autograd, made of covered ops
-
-Tensor weighted_sum(const Tensor& x, const Tensor& product, const at::Scalar& beta,
-                    const at::Scalar& alpha) {
-  const Tensor scaled = at::mul(product, alpha);
-  return beta.equal(0) ? scaled : at::add(at::mul(x, beta), scaled);  // 0 * NaN counts as 0
-}
-
-Tensor addr(const Tensor& x, const Tensor& a, const Tensor& b, const at::Scalar& beta,
-            const at::Scalar& alpha) {
-  return weighted_sum(x, at::outer(a, b), beta, alpha);
-}
-
-Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, const at::Scalar& beta,
-              const at::Scalar& alpha) {
-  return weighted_sum(x, at::sum(at::bmm(a, b), {0}), beta, alpha);
-}
 
 Tensor vdot(const Tensor& a, const Tensor& b) {
   check<SpecMismatch>(
@@ -203,8 +183,6 @@ std::optional<Decision> cdist_backward(const OpCall& call) {
 }  // namespace
 
 SHARD_PATCH(products) {
-  patch.function<at::_ops::addr>(addr).shards("any dim");
-  patch.function<at::_ops::addbmm>(addbmm).shards("any dim");
   patch.function<at::_ops::vdot>(vdot).shards("any dim");
   patch.function<at::_ops::dist>(dist).shards("any dim");
   patch.rule("aten::linalg_cross", cross).shards("any dim").needs_values();

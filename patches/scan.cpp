@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros.h>
 #include <shard/bottom.h>
 #include <shard/patch.h>
+#include <shard/reduced.h>
 
 #include <tuple>
 
@@ -38,7 +39,7 @@ Tensor sum_before(const Tensor& total, const DeviceMesh& mesh) {
 
 Tensor running_sum(const Tensor& x, int64_t dim, Dtype dtype) {
   const int64_t along = at::maybe_wrap_dim(dim, x.dim());
-  const Tensor value = redistribute(x, dual_spec(spec_of(x)));
+  const Tensor value = reduced(x);
   const auto& spec = spec_of(value);
   const auto& mesh = mesh_of(value);
   const Tensor local = to_local(value);

@@ -18,6 +18,7 @@
 #include <ATen/ops/unique_dim.h>
 #include <ATen/ops/zeros.h>
 #include <shard/counted_patch.h>
+#include <shard/pieces.h>
 #include <shard/reduction_patch.h>
 #include <shard/route.h>
 
@@ -44,16 +45,6 @@ Distinct distinct(const Tensor& rows) {
   return result;
 }
 
-std::vector<Tensor> pieces_of(const Tensor& rows, const Partition& counts) {
-  std::vector<Tensor> pieces;
-  int64_t begin = 0;
-  for (const int64_t count : counts) {
-    pieces.push_back(rows.narrow(0, begin, count));
-    begin += count;
-  }
-  return pieces;
-}
-
 Tensor empty_rows(const Tensor& like, int64_t rows) {
   auto sizes = like.sizes().vec();
   sizes[0] = rows;
@@ -78,7 +69,7 @@ class Letters {
  private:
   Tensor move(const Tensor& rows, const Partition& from, const Partition& to) const {
     const Tensor moved = empty_rows(rows, total_of(to));
-    mesh_.comm().all_to_all_v(pieces_of(rows.contiguous(), from), pieces_of(moved, to));
+    mesh_.comm().all_to_all_v(pieces_of(rows.contiguous(), 0, from), pieces_of(moved, 0, to));
     return moved;
   }
   DeviceMesh mesh_;
@@ -102,7 +93,7 @@ Tensor common_splitters(const Tensor& own, const DeviceMesh& mesh) {
   auto sizes = samples.sizes().vec();
   sizes[0] = total_of(counts);
   const Tensor all = at::empty(sizes, samples.options());
-  mesh.comm().all_gather_v(samples.contiguous(), pieces_of(all, counts));
+  mesh.comm().all_gather_v(samples.contiguous(), pieces_of(all, 0, counts));
   const Tensor values = distinct(all).values;
   if (values.size(0) == 0) return values;
   const Tensor places = at::arange(1, mesh.size(), values.options().dtype(at::kLong));

@@ -171,17 +171,25 @@ Decision run_pointwise(const OpCall& call, Linearity linearity) {
   return decision;
 }
 
+/// Whether `plain` has the sizes that some rank's part of `sharded` has, and not those of the
+/// whole.
+bool is_like_a_piece(const TensorArgument& plain, const TensorArgument& sharded) {
+  if (!sharded.is_shard() || plain.sizes() == sharded.sizes()) return false;
+  for (size_t rank = 0; rank < sharded.spec->partition().size(); ++rank) {
+    const auto local = sharded.spec->local_shape(static_cast<int64_t>(rank));
+    if (plain.sizes() == c10::IntArrayRef(local)) return true;
+  }
+  return false;
+}
+
 /// A plain tensor that has the size of a local part rather than the global one is most likely a
 /// shard.
 std::string hint_of_local_shapes(const OpCall& call) {
   for (const auto& sharded : call.tensors()) {
-    for (int64_t rank = 0; sharded.is_shard() && rank < call.mesh().size(); ++rank) {
-      const auto local = sharded.spec->local_shape(rank);
-      for (const auto& plain : call.tensors()) {
-        if (plain.spec || plain.sizes() != c10::IntArrayRef(local)) continue;
-        return c10::str(" A plain tensor has the local shape of ", *sharded.spec,
-                        ": if it is a rank's part, wrap it with shard::from_local.");
-      }
+    for (const auto& plain : call.tensors()) {
+      if (plain.spec || !is_like_a_piece(plain, sharded)) continue;
+      return c10::str(" A plain tensor has the local shape of ", *sharded.spec,
+                      ": if it is a rank's part, wrap it with shard::from_local.");
     }
   }
   return "";

@@ -8,6 +8,7 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
 #include <shard/error.h>
+#include <shard/pieces.h>
 #include <shard/primitives.h>
 #include <shard/route.h>
 
@@ -15,7 +16,6 @@
 #include <numeric>
 
 #include "tensor/impl.h"
-#include "tensor/pieces.h"
 
 namespace shard {
 namespace {

@@ -82,7 +82,7 @@ DrawInTurns begin_turns(const WholeTensor& whole, const Sampler& sampler,
                         total % kVector};
   const Turns turns = turns_of(sampler, numbers, !is_contiguous(whole), generator);
   check_has_parts(turns.size > 0, whole, sampler);
-  const DrawInTurns draw{sampler, numbers, turns, total, generator.clone()};
+  const DrawInTurns draw{{sampler, numbers, total, generator.clone()}, turns};
   auto moved = generator;
   const std::lock_guard lock(moved.mutex());
   moved.set_offset(moved.get_offset() + turns.taken(total));
@@ -94,7 +94,7 @@ Stream begin(const WholeTensor& whole, const Sampler& sampler, const Generator& 
   if (!generator.device().is_cpu()) return begin_turns(whole, sampler, generator);
   const Numbers numbers{whole.dtype, is_contiguous(whole)};
   check_has_parts(is_sequential(sampler, numbers), whole, sampler);
-  return SequentialDraw{sampler, numbers, product(whole.sizes), generator};
+  return SequentialDraw{{sampler, numbers, product(whole.sizes), generator}};
 }
 
 Tensor part_of(const Stream& stream, const WholeTensor& whole, const Box& box) {

@@ -23,6 +23,14 @@ struct Numbers {
   at::Tensor draw(const Sampler& sampler, int64_t count, const at::Generator& generator) const;
 };
 
+/// `total` numbers from the state of `generator` on.
+struct Draw {
+  Sampler sampler;
+  Numbers numbers;
+  int64_t total = 0;
+  at::Generator generator;
+};
+
 /// Of a sampler on a CPU, found by a trial, once for op, dtype and place.
 bool is_sequential(const Sampler& sampler, const Numbers& numbers);
 

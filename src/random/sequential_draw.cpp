@@ -20,17 +20,11 @@ int64_t block_size(int64_t whole) {
 /// Copies what the numbers [begin, begin + block) of the stream have of the runs to `part`.
 void keep(const Tensor& block, int64_t begin, const Runs& runs, const Tensor& part) {
   const auto bytes = static_cast<int64_t>(block.element_size());
-  const int64_t end = begin + block.numel();
   const auto* from = static_cast<const char*>(block.const_data_ptr());
   auto* to = static_cast<char*>(part.mutable_data_ptr());
-  for (int64_t run = runs.first_behind(begin); run < runs.count(); ++run) {
-    const int64_t place = runs.begin(run);
-    if (place >= end) break;
-    const int64_t first = std::max(place, begin);
-    const int64_t count = std::min(place + runs.length(), end) - first;
-    std::copy_n(from + (first - begin) * bytes, count * bytes,
-                to + (run * runs.length() + first - place) * bytes);
-  }
+  runs.for_each_in(begin, begin + block.numel(), [&](const Runs::Overlap& own) {
+    std::copy_n(from + own.in_block * bytes, own.count * bytes, to + own.in_runs * bytes);
+  });
 }
 
 }  // namespace

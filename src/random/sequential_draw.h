@@ -7,13 +7,8 @@
 
 namespace shard {
 
-/// A draw of `total` numbers, each of the generator's next words.
-struct SequentialDraw {
-  Sampler sampler;
-  Numbers numbers;
-  int64_t total = 0;
-  at::Generator generator;
-
+/// Each number is made of the generator's next words.
+struct SequentialDraw : Draw {
   /// The numbers in the runs, contiguous. Draws all of them, block by block, and so leaves the
   /// generator behind the whole draw, also for no runs.
   at::Tensor part(const Runs& runs) const;

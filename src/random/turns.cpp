@@ -98,25 +98,19 @@ Turns try_out(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
 
 /// Copies what the numbers [begin, begin + block) have of the runs to `part`, which has all runs.
 void keep(const Tensor& block, int64_t begin, const Runs& runs, const Tensor& part) {
-  const int64_t end = begin + block.numel();
   std::vector<int64_t> places;  // of runs that lie in the block as a whole
-  int64_t first = 0;
-  for (int64_t run = runs.first_behind(begin); run < runs.count(); ++run) {
-    const int64_t place = runs.begin(run);
-    if (place >= end) break;
-    const int64_t from = std::max(place, begin);
-    const int64_t to = std::min(place + runs.length(), end);
-    if (to - from == runs.length()) {
-      if (places.empty()) first = run;
-      places.push_back(place - begin);
+  int64_t first = 0;            // of them in the part
+  runs.for_each_in(begin, begin + block.numel(), [&](const Runs::Overlap& own) {
+    if (own.count == runs.length()) {
+      if (places.empty()) first = own.in_runs;
+      places.push_back(own.in_block);
     } else {
-      part.narrow(0, run * runs.length() + from - place, to - from)
-          .copy_(block.narrow(0, from - begin, to - from));
+      part.narrow(0, own.in_runs, own.count).copy_(block.narrow(0, own.in_block, own.count));
     }
-  }
+  });
   if (places.empty()) return;
   const auto count = static_cast<int64_t>(places.size());
-  const Tensor kept = part.narrow(0, first * runs.length(), count * runs.length());
+  const Tensor kept = part.narrow(0, first, count * runs.length());
   if (count == 1) {
     kept.copy_(block.narrow(0, places[0], runs.length()));
     return;
@@ -145,16 +139,16 @@ Turns turns_of(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
 Tensor DrawInTurns::part(const Runs& runs) const {
   const Tensor part = at::empty({runs.count() * runs.length()},
                                 at::TensorOptions(numbers.device).dtype(numbers.dtype));
-  Generator generator = start.clone();
+  Generator moved = generator.clone();
   const bool is_one_turn = total <= turns.size;  // then the whole, as it lies
   Numbers of_a_turn = numbers;
   if (is_one_turn) of_a_turn.misalignment = 0;
   for (int64_t begin = 0; begin < total; begin += turns.size) {
     const int64_t run = runs.first_behind(begin);
     if (run == runs.count() || runs.begin(run) >= begin + turns.size) continue;
-    generator.set_offset(start.get_offset() +
-                         static_cast<uint64_t>(begin / turns.size) * turns.apart);
-    keep(of_a_turn.draw(sampler, is_one_turn ? total : turns.size, generator), begin, runs, part);
+    moved.set_offset(generator.get_offset() +
+                     static_cast<uint64_t>(begin / turns.size) * turns.apart);
+    keep(of_a_turn.draw(sampler, is_one_turn ? total : turns.size, moved), begin, runs, part);
   }
   return part;
 }

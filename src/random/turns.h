@@ -31,13 +31,8 @@ struct Turns {
 Turns turns_of(const Sampler& sampler, const Numbers& numbers, bool is_permuted,
                const at::Generator& generator);
 
-/// A draw of `total` numbers that begins at the state of `start`.
-struct DrawInTurns {
-  Sampler sampler;
-  Numbers numbers;
+struct DrawInTurns : Draw {
   Turns turns;
-  int64_t total = 0;
-  at::Generator start;
 
   /// The numbers in the runs, contiguous.
   at::Tensor part(const Runs& runs) const;

@@ -3,12 +3,12 @@
 
 #include <ATen/ops/zeros_like.h>
 #include <shard/error.h>
+#include <shard/pieces.h>
 #include <shard/primitives.h>
 
 #include <algorithm>
 
 #include "tensor/impl.h"
-#include "tensor/pieces.h"
 
 namespace shard {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <shard/memory_order.h>
+#include <shard/pieces.h>
 #include <shard/primitives.h>
 #include <shard/redistribute_together.h>
 #include <torch/csrc/autograd/function.h>
@@ -8,7 +9,6 @@
 
 #include "tensor/impl.h"
 #include "tensor/leaf_hook.h"
-#include "tensor/pieces.h"
 
 namespace shard {
 namespace {

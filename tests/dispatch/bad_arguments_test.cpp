@@ -22,8 +22,6 @@ bool raises(const Case& c, const Tensor& x) {
     c.call(x);
   } catch (const c10::Error&) {
     return true;
-  } catch (const Error&) {
-    return true;
   }
   return false;
 }
@@ -97,6 +95,14 @@ std::vector<Case> cases() {
       {"addmm_of_a_larger_addend",
        [](const Tensor& x) {
          at::addmm(x.unsqueeze(0).expand({2, 7, 4}), x, x.t().mm(x));
+       }},
+      {"addr_of_a_larger_addend",
+       [](const Tensor& x) {
+         at::addr(x.unsqueeze(0).expand({2, 7, 4}), x.select(1, 0), x.select(0, 0));
+       }},
+      {"addbmm_of_a_larger_addend",
+       [](const Tensor& x) {
+         at::addbmm(x.unsqueeze(0).expand({2, 7, 4}), x.unsqueeze(0), x.t().mm(x).unsqueeze(0));
        }},
       {"addmm_of_three_dims",
        [](const Tensor& x) { at::addmm(x.select(0, 0), x.unsqueeze(0), x.t().mm(x)); }},

@@ -14,15 +14,6 @@ const Check kOneGradient{.double_backward = false};
 std::vector<Sample> samples() {
   torch::manual_seed(350);
   return {
-      {"addr",
-       {sharded(randn({8, 4}), 0), sharded(randn({8}), 0), weight(randn({4}))},
-       [](const Tensors& t) { return at::addr(t[0], t[1], t[2], 0.5, 2).square(); }},
-      {"addr_without_the_first",
-       {weight(randn({8, 4})), sharded(randn({8}), 0), weight(randn({4}))},
-       [](const Tensors& t) { return at::addr(t[0], t[1], t[2], 0).square(); }},
-      {"addbmm_over_a_cut_batch",
-       {weight(randn({3, 4})), sharded(randn({8, 3, 2}), 0), weight(randn({8, 2, 4}))},
-       [](const Tensors& t) { return at::addbmm(t[0], t[1], t[2], 2, 0.5).square(); }},
       {"vdot",
        {sharded(randn({9}), 0), sharded(randn({9}), 0)},
        [](const Tensors& t) { return at::vdot(t[0], t[1]).square(); }},

@@ -39,9 +39,13 @@ Fingerprint ThreadCommunicator::start_collective(CommKind kind) {
 }
 
 void ThreadCommunicator::begin(const Fingerprint& fingerprint, uint32_t steps) {
+  announce(fingerprint, steps);
+  meet(fingerprint);
+}
+
+void ThreadCommunicator::announce(const Fingerprint& fingerprint, uint32_t steps) {
   own().fingerprints[collectives_ % 2].store(fingerprint);  // NOTE [Two fingerprints a rank]
   group_->gate().publish(rank_, steps);
-  meet(fingerprint);
 }
 
 void ThreadCommunicator::meet(const Fingerprint& fingerprint) {
@@ -58,8 +62,7 @@ void ThreadCommunicator::begin_with(const Fingerprint& fingerprint,
 void ThreadCommunicator::announce_with(const Fingerprint& fingerprint,
                                        c10::ArrayRef<at::Tensor> tensors) {
   own().tensors.assign(tensors.begin(), tensors.end());
-  own().fingerprints[collectives_ % 2].store(fingerprint);
-  group_->gate().publish(rank_, 1);
+  announce(fingerprint, 1);
 }
 
 void ThreadCommunicator::end(bool wait) {

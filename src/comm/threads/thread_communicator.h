@@ -51,7 +51,8 @@ class ThreadCommunicator final : public CommunicatorBackend {
   void begin(const Fingerprint& fingerprint, uint32_t steps = 1);
   /// The same with tensors (not for one-step operations) that peers read or write until end().
   void begin_with(const Fingerprint& fingerprint, c10::ArrayRef<at::Tensor> tensors);
-  /// The first half of it and the second: what lies between need not wait for the others.
+  /// The first half of these and the second: what lies between need not wait for the others.
+  void announce(const Fingerprint& fingerprint, uint32_t steps);
   void announce_with(const Fingerprint& fingerprint, c10::ArrayRef<at::Tensor> tensors);
   void meet(const Fingerprint& fingerprint);
   /// Ends a two-step collective. `wait`: until all others have, so that the tensors are this rank's
