@@ -11,7 +11,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor r(std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat) {
+at::Tensor r(const std::vector<int64_t>& sizes, at::ScalarType dtype = at::kFloat) {
   return torch::randn(sizes, dtype);
 }
 

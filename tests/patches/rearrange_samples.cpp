@@ -12,7 +12,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 Sample of(const std::string& name, const std::function<at::Tensor(const at::Tensor&)>& f,
-          std::vector<int64_t> sizes = {2, 8, 6}, int64_t dim = 1) {
+          const std::vector<int64_t>& sizes = {2, 8, 6}, int64_t dim = 1) {
   return {name, {sharded(torch::randn(sizes, at::kDouble), dim)}, [f](const Tensors& t) {
             return f(t[0]).square();
           }};

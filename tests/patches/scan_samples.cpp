@@ -15,10 +15,11 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using Unary = std::function<Tensor(const Tensor&)>;
 
-Sample of(const std::string& name, const Tensor& x, int64_t dim, const Unary& f, Check check = {}) {
+Sample of(const std::string& name, const Tensor& x, int64_t dim, const Unary& f,
+          const Check& check = {}) {
   return {name, {sharded(x, dim)}, [f](const Tensors& t) { return f(t[0]); }, check};
 }
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
 
 std::vector<Sample> cases() {
   torch::manual_seed(85);
