@@ -127,6 +127,7 @@ std::vector<int64_t> order_of_result(const AttentionCall& a) {
 /// Applies `f(t, where)` to `t` with its dims in `order`, where `where` is the place of `dim`.
 template <class F>
 Tensor in_order(const Tensor& t, const std::vector<int64_t>& order, int64_t dim, const F& f) {
+  if (std::is_sorted(order.begin(), order.end())) return f(t, dim);
   std::vector<int64_t> inverse(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);

@@ -4,10 +4,12 @@
     child.py --seed S --cap N [--one-in K] [--setup FILE.py] < lines "entry first_unit"
 """
 import argparse
+import faulthandler
 import functools
 import json
 import os
 import runpy
+import signal
 import sys
 import warnings
 
@@ -76,6 +78,8 @@ def main():
     parser.add_argument("--one-in", type=int, default=1)
     parser.add_argument("--setup")
     options = parser.parse_args()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # from a runner that has waited too long
     pipe = os.dup(1)  # ops may print
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")

@@ -12,8 +12,10 @@ import argparse
 import json
 import re
 import selectors
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ import report
 from line import Line
 
 BATCH = 8  # entries a child has at once
+LONGEST_WAIT = 2  # seconds between two looks at the children; where there were more, the machine stood still
 
 
 class Child:
@@ -28,11 +31,11 @@ class Child:
         command = [sys.executable, str(Path(__file__).with_name("child.py")), "--seed", str(options.seed), "--cap",
                    str(options.cap), "--one-in", str(options.one_in)]
         command += ["--setup", options.setup] if options.setup else []
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL)
+        self.said = tempfile.TemporaryFile()  # warnings, and the stacks of its threads when it fails
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
         self.given = []      # [entry, units done], in order
         self.started = None  # the unit under way
-        self.heard = time.monotonic()
+        self.silence = 0.0   # seconds
         self.rest = b""
 
     def give(self, entry, first=0):
@@ -48,17 +51,27 @@ class Child:
         block = self.process.stdout.read1(1 << 16)
         if not block:
             return None
-        self.heard = time.monotonic()
+        self.silence = 0.0
         *lines, self.rest = (self.rest + block).split(b"\n")
         return [json.loads(line) for line in lines]
 
     def is_silent(self, seconds):
-        return self.started is not None and time.monotonic() - self.heard > seconds
+        return self.started is not None and self.silence > seconds
+
+    def stacks(self):
+        """Where its threads are, or were when it crashed: what faulthandler wrote."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+            time.sleep(1)
+        size = self.said.seek(0, 2)
+        self.said.seek(max(0, size - 20_000))
+        return self.said.read().decode(errors="replace")
 
     def end(self):
         self.process.kill()
         self.process.stdin.close()
         self.process.wait()
+        self.said.close()
 
 
 class Run:
@@ -97,6 +110,7 @@ class Run:
         child.end()
 
     def died(self, child, status):
+        stacks = child.stacks()
         self.stop(child)
         code = child.process.returncode
         if child.started is None and not child.given:
@@ -106,6 +120,7 @@ class Run:
         done, *where = child.started
         text = f"exit code {code}" if status == "crash" else f"silent for {self.options.silence:g} s"
         self.add(Line(*where, status, text))
+        print(f"[op_db] {where}: {status}, {text}\n{stacks}", file=sys.stderr, flush=True)
         child.given[0][1] = done
         self.start(child.given)
 
@@ -127,8 +142,13 @@ class Run:
         for _ in range(self.options.jobs):
             if self.todo:
                 self.start()
+        looked = time.monotonic()
         while self.children:
-            for key, _ in self.selector.select(timeout=1):
+            ready = self.selector.select(timeout=LONGEST_WAIT / 2)
+            elapsed, looked = time.monotonic() - looked, time.monotonic()
+            for key in self.selector.get_map().values():
+                key.data.silence += min(elapsed, LONGEST_WAIT)
+            for key, _ in ready:
                 child = key.data
                 lines = child.lines()
                 if lines is None:

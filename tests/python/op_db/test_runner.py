@@ -24,19 +24,31 @@ kept = st.register_function_handler("aten::sin", lambda x: os._exit(3))
 SLEEPS = """
 import time
 import shardtensor as st
-kept = st.register_function_handler("aten::sin", lambda x: time.sleep(600))
+def sleeping_rule(x):
+    time.sleep(600)
+kept = st.register_function_handler("aten::sin", sleeping_rule)
+"""
+SEGFAULTS = """
+import faulthandler
+import shardtensor as st
+def faulty_rule(x):
+    faulthandler._sigsegv()
+kept = st.register_function_handler("aten::sin", faulty_rule)
 """
 
 
-@pytest.mark.parametrize("setup, status, text", [(WRONG_RULE, "wrong", "off by"), (EXITS, "crash", "exit code 3"),
-                                                 (SLEEPS, "hang", "silent for 3 s")], ids=["wrong", "exits", "sleeps"])
-def test_a_child_that_fails_fails_the_run(tmp_path, monkeypatch, capsys, setup, status, text):
+@pytest.mark.parametrize("setup, status, text, stack", [
+    (WRONG_RULE, "wrong", "off by", ""), (EXITS, "crash", "exit code 3", ""),
+    (SEGFAULTS, "crash", "exit code -11", "in faulty_rule"), (SLEEPS, "hang", "silent for 3 s", "in sleeping_rule")],
+    ids=["wrong", "exits", "segfaults", "sleeps"])
+def test_a_child_that_fails_fails_the_run(tmp_path, monkeypatch, capsys, setup, status, text, stack):
     file = tmp_path / "setup.py"
     file.write_text(setup)
     monkeypatch.setattr(runner, "names_of_entries", lambda: ["sin"])
     options = ["--jobs", "1", "--cap", "1", "--one-in", "9", "--silence", "3", "--setup", str(file)]
     assert runner.main(options) == 1
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    assert stack in said
     assert f"1 {status} (100.0 %)" in printed
     assert f"sin: forward {status} at sample, dim, split [0, 0, 'uneven_3']: " in printed
     assert text in printed
