@@ -8,8 +8,8 @@
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/topk.h>
 #include <shard/bottom.h>
+#include <shard/fill.h>
 #include <shard/patch.h>
-#include <shard/random.h>
 
 #include <limits>
 

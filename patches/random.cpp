@@ -12,8 +12,8 @@
 #include <ATen/ops/normal.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <shard/fill.h>
 #include <shard/patch.h>
-#include <shard/random.h>
 
 namespace shard {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <shard/random.h>
+#include <shard/fill.h>
 
 namespace shard {
 

@@ -7,7 +7,7 @@
 // turns.h. A trial finds out whether an op does so; one that does not raises MissingShardPatch.
 #pragma once
 
-#include <shard/random.h>
+#include <shard/fill.h>
 
 namespace shard {
 

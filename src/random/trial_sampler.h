@@ -3,7 +3,7 @@
 // bernoulli_(0) does: these tell nothing about where numbers come from.
 #pragma once
 
-#include <shard/random.h>
+#include <shard/fill.h>
 
 namespace shard {
 

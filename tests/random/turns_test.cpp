@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <shard/error.h>
-#include <shard/random.h>
+#include <shard/fill.h>
 #include <shard/tensor.h>
 #include <torch/types.h>
 
