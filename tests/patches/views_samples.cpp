@@ -19,7 +19,10 @@ at::Tensor use(const at::Tensor& t) { return t * t; }
 using View = std::function<at::Tensor(const at::Tensor&)>;
 Sample viewed(const std::string& name, const at::Tensor& whole, int64_t dim, const View& view,
               Check check = {.ranks = {1, 2, 3}}) {
-  return {name, {sharded(whole, dim)}, [view](const Tensors& t) { return use(view(t[0])); }, check};
+  return {name,
+          {sharded(whole, dim)},
+          [view](const Tensors& t) { return use(view(t[0])); },
+          std::move(check)};
 }
 
 std::vector<Sample> cases() {
