@@ -99,7 +99,9 @@ std::vector<Sample> several_lists() {
       {"every_dim",
        {sharded(d({11, 3, 4}), 0)},
        [=](const Tensors& t) {
-         const auto list = [](std::vector<int64_t> rows) { return torch::tensor(rows, at::kLong); };
+         const auto list = [](const std::vector<int64_t>& rows) {
+           return torch::tensor(rows, at::kLong);
+         };
          return at::index(t[0], {list({0, 2, 9}), list({1, 2, -3}), list({0, 0, 2})}).square();
        }},
       {"one_element",

@@ -15,7 +15,7 @@ namespace F = torch::nn::functional;
 using torch::Tensor;
 using Tensors = std::vector<Tensor>;
 
-Tensor field(std::vector<int64_t> sizes) { return torch::randn(sizes); }
+Tensor field(const std::vector<int64_t>& sizes) { return torch::randn(sizes); }
 /// The op is linear: its double backward shows behind something that is not.
 Tensor bent(const Tensor& y) { return y * (y + 1); }
 /// Different places of (batch, channels, values...) among `places`.
