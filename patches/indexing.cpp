@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing by index along one dim or several, every other dim index by index. By one
-// index along the cut dim, the index is cut too and rows travel between their owners and those that
-// name them (RowRoute). By one mask over the cut dim, the mask is cut too and every rank picks from
-// its rows. In the other cases a shard along an indexed dim moves to another one first.
+// Reading and writing by index along one dim or several, every other dim index by index. By lists
+// of which one is along the cut dim, the lists are cut too and rows travel between their owners and
+// those that name them (RowRoute). By one mask over the cut dim, the mask is cut too and every rank
+// picks from its rows. In the other cases a shard along an indexed dim moves to another one first.
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/where.h>
 #include <shard/counted_patch.h>
 #include <shard/patch.h>
@@ -79,32 +80,78 @@ Decision index_decision(const OpCall& call, const Indexing& indexing) {
   return decision;
 }
 
-// ---- one index along the cut dim
+// ---- lists, of which one is along the cut dim
 
 using at::Tensor;
 using c10::IValue;
 
-/// x[..., index, ...] of which the indexed dim and the index are cut.
+/// x[..., list, list, ...] of which an indexed dim and the lists are cut. The indexed dims count as
+/// one whose rows are what the lists name, the cut dim first: so every rank owns a run of them.
 struct RowIndexing {
-  int64_t dim;        ///< that is indexed
-  Layout rows, list;  ///< of x and of the index
-  Layout result() const { return list.moved_to(dim + list.dim()); }
+  std::vector<int64_t> dims, sizes;  ///< the indexed ones of x
+  int64_t dim;                       ///< where they are one, and those of the lists in the result
+  Layout rows;                       ///< of x
+  Layout lists;                      ///< of all lists, broadcast; Replicate when these are 0-d
+  std::vector<int64_t> lists_sizes;
+
+  Layout result() const { return lists.is_shard() ? lists.moved_to(dim + lists.dim()) : lists; }
+  Layout of(const TensorArgument& list) const {
+    if (!lists.is_shard()) return lists;
+    const auto along = lists.dim() - static_cast<int64_t>(lists_sizes.size()) + list.ndim();
+    const bool is_cut = along >= 0 && list.sizes()[static_cast<size_t>(along)] ==
+                                          lists_sizes[static_cast<size_t>(lists.dim())];
+    return is_cut ? lists.moved_to(along) : Layout();
+  }
+  bool has_one_list() const { return dims.size() == 1; }
+  Partition owned() const {
+    Partition owned = rows.partition;
+    for (auto& size : owned) size *= c10::multiply_integers(sizes.begin() + 1, sizes.end());
+    return owned;
+  }
 };
 
-/// Nothing when no rows travel: there are several indices, or another dim is cut.
+/// How the lists lie together: as the first one that is cut, else evenly along the first dim. (By
+/// sizes it might be another dim at another place of an n-d mesh.)
+Layout lists_layout(const OpCall& call, size_t count, const std::vector<int64_t>& sizes) {
+  if (sizes.empty()) return {};
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  for (const auto& list : call.tensors().slice(1, count)) {
+    if (!list.is_shard()) continue;
+    const int64_t dim = ndim - list.ndim() + list.shard_dim();
+    const int64_t size = list.sizes()[static_cast<size_t>(list.shard_dim())];
+    if (size == sizes[static_cast<size_t>(dim)]) return list.layout().moved_to(dim);
+  }
+  return {Shard(0), even_partition(sizes[0], call.mesh().size())};
+}
+
+/// Nothing when no rows travel: there are masks, or another dim is cut.
 std::optional<RowIndexing> row_indexing(const OpCall& call, const Indexing& indexing,
                                         bool is_written) {
   const auto& self = call.tensor(0);
-  const auto& list = call.tensor(1);
-  if (indexing.dims.size() != 1 || list.ndim() == 0) return std::nullopt;
-  const int64_t dim = indexing.dims[0];
-  if (self.is_shard() ? self.shard_dim() != dim : !list.is_shard()) return std::nullopt;
-  const auto evenly = [&](int64_t along, int64_t size) {
-    return Layout(Shard(along), even_partition(size, call.mesh().size()));
-  };
-  Layout rows = self.is_shard() ? self.layout() : Layout();
-  if (!self.is_shard() && is_written) rows = evenly(dim, self.sizes()[static_cast<size_t>(dim)]);
-  return RowIndexing{dim, rows, list.is_shard() ? list.layout() : evenly(0, list.sizes()[0])};
+  const size_t count = indexing.indices.size();
+  if (count == 0 || !indexing.masks.empty()) return std::nullopt;
+  const auto lists = call.tensors().slice(1, count);
+  const bool is_cut =
+      std::any_of(lists.begin(), lists.end(), [](const auto& list) { return list.is_shard(); });
+  if (self.is_shard() ? !indexing.has(self.shard_dim()) : !is_cut) return std::nullopt;
+  RowIndexing result;
+  for (const auto& list : lists) {
+    result.lists_sizes = at::infer_size(result.lists_sizes, list.sizes());
+  }
+  result.dims = indexing.dims;
+  const auto cut = std::find(result.dims.begin(), result.dims.end(), self.shard_dim());
+  if (self.is_shard()) std::rotate(result.dims.begin(), cut, cut + 1);
+  for (const int64_t dim : result.dims) {
+    result.sizes.push_back(self.sizes()[static_cast<size_t>(dim)]);
+  }
+  result.dim = indexing.is_adjacent ? indexing.dims.front() : 0;
+  result.lists = lists_layout(call, count, result.lists_sizes);
+  if (self.is_shard()) {
+    result.rows = self.layout();
+  } else if (is_written) {
+    result.rows = {Shard(result.dims[0]), even_partition(result.sizes[0], call.mesh().size())};
+  }
+  return result;
 }
 
 Tensor the_index(const IValue& indices) {
@@ -114,10 +161,72 @@ Tensor the_index(const IValue& indices) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
-/// The one list, plain; negative numbers count from the end of `size` rows.
-Tensor index_of(const IValue& indices, int64_t size) {
-  const Tensor numbers = plain_numbers(the_index(indices)).to(at::kLong);
-  return at::where(numbers < 0, numbers + size, numbers);
+/// The rows that the lists name, plain; -1 where one of them names none. Negative numbers count
+/// from the end.
+Tensor row_numbers(const IValue& indices, const RowIndexing& cut) {
+  const auto lists = indices.toOptionalTensorList();
+  Tensor numbers, exist;
+  for (size_t i = 0; i < cut.dims.size(); ++i) {
+    const std::optional<Tensor> list = lists.get(static_cast<size_t>(cut.dims[i]));
+    const Tensor given = plain_numbers(*list).to(at::kLong);
+    const Tensor row = at::where(given < 0, given + cut.sizes[i], given);
+    const Tensor exists = (row >= 0).logical_and(row < cut.sizes[i]);
+    numbers = i == 0 ? row : numbers * cut.sizes[i] + row;
+    exist = i == 0 ? exists : exist.logical_and(exists);
+  }
+  return at::where(exist, numbers, -1);
+}
+
+std::vector<int64_t> other_dims(const Tensor& x, const RowIndexing& cut) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    if (std::find(cut.dims.begin(), cut.dims.end(), dim) == cut.dims.end()) dims.push_back(dim);
+  }
+  return dims;
+}
+
+/// Without cuts of these dims by other levels of an n-d mesh.
+Tensor whole_along(const std::vector<int64_t>& dims, const Tensor& x) {
+  if (!is_shard_tensor(x)) return x;
+  const auto& spec = spec_of(x);
+  const Tensor local = whole_along(dims, raw_local(x));
+  const Tensor result = local.is_same(raw_local(x)) ? x : from_local(local, mesh_of(x), spec);
+  const bool is_cut = std::find(dims.begin(), dims.end(), spec->shard_dim()) != dims.end();
+  return is_cut ? redistribute(result, spec->replicated()) : result;
+}
+
+/// x with the indexed dims as one.
+Tensor as_rows(const Tensor& x, const RowIndexing& cut) {
+  if (cut.has_one_list()) return x;
+  auto order = other_dims(x, cut);
+  order.insert(order.begin() + cut.dim, cut.dims.begin(), cut.dims.end());
+  return whole_along(cut.dims, x)
+      .permute(order)
+      .flatten(cut.dim, cut.dim + static_cast<int64_t>(cut.dims.size()) - 1);
+}
+
+/// `values`, that broadcast with x[lists], for every row named.
+Tensor values_of_rows(const Tensor& values, const Tensor& x, c10::IntArrayRef lists,
+                      const RowIndexing& cut) {
+  std::vector<int64_t> sizes;
+  for (const int64_t dim : other_dims(x, cut)) sizes.push_back(x.size(dim));
+  sizes.insert(sizes.begin() + cut.dim, lists.begin(), lists.end());
+  const Tensor all = values.expand(sizes);
+  const auto ndim = static_cast<int64_t>(lists.size());
+  return ndim == 0 ? all.unsqueeze(cut.dim) : all.flatten(cut.dim, cut.dim + ndim - 1);
+}
+
+/// The lists that name `rows` of this rank's own.
+c10::List<std::optional<Tensor>> lists_of(const Tensor& rows, const RowIndexing& cut) {
+  std::vector<std::optional<Tensor>> lists(
+      static_cast<size_t>(*std::max_element(cut.dims.begin(), cut.dims.end())) + 1);
+  Tensor outer = rows;
+  for (size_t i = cut.dims.size(); i-- > 1;) {
+    lists[static_cast<size_t>(cut.dims[i])] = outer.remainder(cut.sizes[i]);
+    outer = outer.div(cut.sizes[i], "floor");
+  }
+  lists[static_cast<size_t>(cut.dims[0])] = outer;
+  return c10::List<std::optional<Tensor>>(lists);
 }
 
 // ---- one mask, over the cut dim
@@ -144,6 +253,12 @@ std::optional<MaskIndexing> mask_indexing(const OpCall& call, const Indexing& in
   return MaskIndexing{first, rows, rows.moved_to(dim - first)};
 }
 
+c10::SmallVector<Layout, 4> layouts(const OpCall& call, const RowIndexing& cut) {
+  c10::SmallVector<Layout, 4> result{cut.rows};
+  for (const auto& list : call.tensors().slice(1)) result.push_back(cut.of(list));
+  return result;
+}
+
 std::optional<Decision> index(const OpCall& call) {
   const Indexing indexing(call);
   if (const auto masked = mask_indexing(call, indexing)) {
@@ -155,28 +270,35 @@ std::optional<Decision> index(const OpCall& call) {
   const auto cut = row_indexing(call, indexing, /*is_written=*/false);
   if (!cut) return index_decision(call, indexing);
   Decision decision;
-  decision.inputs = {cut->rows, cut->list};
+  decision.inputs = layouts(call, *cut);
   decision.outputs.push_back(cut->result());
   if (!cut->rows.is_shard() || call.mesh().size() == 1) return decision;
   decision.local = [cut = *cut, name = call.name(),
                     mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-    const Tensor list = index_of(arguments[1], total_of(cut.rows.partition));
-    const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh);
-    const Tensor rows = route.fetch(arguments[0].toTensor(), cut.dim);
-    return std::vector<IValue>{rows.unflatten(cut.dim, list.sizes())};
+    const Tensor numbers = row_numbers(arguments[1], cut);
+    const RowRoute route(name, numbers.reshape({-1}), cut.owned(), mesh);
+    const Tensor rows = route.fetch(as_rows(arguments[0].toTensor(), cut), cut.dim);
+    return std::vector<IValue>{numbers.dim() == 0 ? rows.squeeze(cut.dim)
+                                                  : rows.unflatten(cut.dim, numbers.sizes())};
   };
   return decision;
 }
 
-/// Writes `values` (that broadcast with self[index]) into the rows of their owners.
-void put_rows(Tensor& self, const Tensor& list, const Tensor& values, const RowIndexing& cut,
-              bool accumulates, const RowRoute& route) {
-  auto sizes = self.sizes().vec();
-  sizes.erase(sizes.begin() + cut.dim);
-  sizes.insert(sizes.begin() + cut.dim, list.sizes().begin(), list.sizes().end());
-  const Tensor rows = values.expand(sizes).flatten(cut.dim, cut.dim + list.dim() - 1);
+/// Writes `values` (that broadcast with self[lists]) into the rows of their owners.
+void put_rows(Tensor& self, const Tensor& numbers, const Tensor& values, const RowIndexing& cut,
+              bool accumulates, const DeviceMesh& mesh, const std::string& name) {
+  Tensor named = numbers.reshape({-1});
+  Tensor rows = values_of_rows(values, self, numbers.sizes(), cut);
+  if (!cut.lists.is_shard() && mesh.rank() != 0) {  // all name the same row: it is brought once
+    named = named.narrow(0, 0, 0);
+    rows = rows.narrow(cut.dim, 0, 0);
+  }
+  const RowRoute route(name, named, cut.owned(), mesh,
+                       accumulates ? RowRoute::Repeats::Once : RowRoute::Repeats::Each);
   const auto delivery = route.deliver(rows, cut.dim);
-  if (accumulates) {
+  if (!cut.has_one_list()) {
+    self.index_put_(lists_of(delivery.rows, cut), delivery.values, accumulates);
+  } else if (accumulates) {
     self.index_add_(cut.dim, delivery.rows, delivery.values);
   } else {
     self.index_copy_(cut.dim, delivery.rows, delivery.values);
@@ -266,7 +388,7 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
   const auto cut = row_indexing(call, indexing, /*is_written=*/true);
   auto decision = cut ? Decision() : index_decision(call, indexing);
   if (cut) {
-    decision.inputs = {cut->rows, cut->list, Layout()};
+    decision.inputs = layouts(call, *cut);
     decision.outputs.push_back(cut->result());
   }
   const int64_t ndim =
@@ -276,13 +398,10 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
   if (!cut || call.mesh().size() == 1) return decision;
   decision.local = [=, cut = *cut, name = call.name(),
                     mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
-    const Tensor list = index_of(arguments[1], total_of(cut.rows.partition));
-    const bool accumulates = arguments[3].toBool();
-    const RowRoute route(name, list.reshape({-1}), cut.rows.partition, mesh,
-                         accumulates ? RowRoute::Repeats::Once : RowRoute::Repeats::Each);
     Tensor written = arguments[0].toTensor();
     if (!is_in_place) written = written.clone();
-    put_rows(written, list, arguments[2].toTensor(), cut, accumulates, route);
+    put_rows(written, row_numbers(arguments[1], cut), arguments[2].toTensor(), cut,
+             arguments[3].toBool(), mesh, name);
     return std::vector<IValue>{written};
   };
   return decision;
@@ -351,8 +470,7 @@ std::optional<Decision> put(const OpCall& call) {
 
 SHARD_PATCH(indexing) {
   const char* const note =
-      "along the dim itself: rows travel by one list, every rank picks its own by one mask, else "
-      "one "
+      "along the dim itself: rows travel by lists, every rank picks its own by one mask, else one "
       "all-to-all to another dim";
   patch.remembering_rule("aten::index.Tensor", index).shards("any dim").notes(note);
   patch.rule("aten::index_put", index_put_copy).shards("any dim").notes(note);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathering and scattering by an index a element. Along the cut dim the shard moves to another dim
 // first, unless the index is one number a row, spread over the other dims (as expand() makes it, or
-// there are no others): then whole rows travel between their owners and those that name them.
+// there are no others): then whole rows travel between their owners and those that name them. Where
+// no other dim has a row for every rank, gathered and added elements travel one by one.
+#include <ATen/ops/arange.h>
 #include <shard/outermost.h>
 #include <shard/patch.h>
 #include <shard/route.h>
@@ -118,6 +120,72 @@ Decision by_lines(const OpCall& call, bool result_is_like_index) {
 }
 std::optional<Decision> scatter_by_lines(const OpCall& call) { return by_lines(call, false); }
 
+// ---- element by element
+
+/// Whether no other dim has a row for every rank.
+bool lacks_other_dims(const OpCall& call, int64_t dim) {
+  if (call.mesh().size() == 1 || !sees_global_sizes(call.mesh())) return false;
+  const auto sizes = outermost_call(call).tensor(0).sizes();
+  for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+    if (d != dim && sizes[static_cast<size_t>(d)] >= call.mesh().size()) return false;
+  }
+  return true;
+}
+
+/// The elements of x as one dim, those of a row along `dim` together: cut where the rows are.
+Tensor as_elements(const Tensor& x, int64_t dim) {
+  return x.dim() == 0 ? x.reshape({1}) : x.movedim(dim, 0).reshape({-1});
+}
+/// The opposite, for an x of `sizes`.
+Tensor from_elements(const Tensor& elements, c10::IntArrayRef sizes, int64_t dim) {
+  if (sizes.empty()) return elements.reshape({});
+  auto moved = sizes.vec();
+  std::rotate(moved.begin(), moved.begin() + dim, moved.begin() + dim + 1);
+  return elements.reshape(moved).movedim(0, dim);
+}
+
+/// Which of the elements of x the index names.
+Tensor element_numbers(const Tensor& x, int64_t dim, const Tensor& index) {
+  auto sizes = x.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = 1;
+  const int64_t in_row = c10::multiply_integers(sizes);
+  Tensor places = at::arange(in_row, innermost(index).options()).view(sizes);
+  for (int64_t d = 0; d < index.dim(); ++d) {
+    if (d != dim) places = places.narrow(d, 0, index.size(d));
+  }
+  return as_elements(index * in_row + (index.dim() == 0 ? places.reshape({}) : places), dim);
+}
+
+Tensor laid(const Tensor& x, const Layout& layout, const DeviceMesh& mesh) {
+  const Tensor given = promote(x, mesh);
+  return redistribute(given, spec_of(given)->with(layout.placement, x.sizes(), layout.partition));
+}
+
+/// What `f` makes of the arguments as they are, laid as `output`.
+Decision on_all_levels(const OpCall& call, const Layout& output, std::function<Tensor()> f) {
+  Decision decision;
+  for (const auto& argument : call.tensors()) decision.inputs.push_back(argument.layout());
+  decision.outputs.push_back(output);
+  decision.local = [=, f = std::move(f), mesh = call.mesh()](c10::ArrayRef<IValue>) {
+    return std::vector<IValue>{raw_local(laid(f(), output, mesh))};
+  };
+  return decision;
+}
+
+Decision gather_elements(const OpCall& call, int64_t dim) {
+  const auto& index = call.tensor(1);
+  Layout cut;
+  if (index.ndim() > 0 && index.tensor.numel() > 0) {
+    cut = index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
+  }
+  return on_all_levels(
+      call, cut, [=, x = call.tensor(0).tensor, i = index.tensor, mesh = call.mesh()] {
+        if (i.numel() == 0) return innermost(x).new_empty(i.sizes());
+        const Tensor numbers = element_numbers(x, dim, laid(i, cut, mesh));
+        return from_elements(as_elements(x, dim).index_select(0, numbers), i.sizes(), dim);
+      });
+}
+
 // gather(self, dim, index, ...)
 std::optional<Decision> gather(const OpCall& call) {
   const auto& self = call.tensor(0);
@@ -130,8 +198,10 @@ std::optional<Decision> gather(const OpCall& call) {
     decision.outputs.push_back(index.layout());
     return decision;
   }
-  if (self.shard_dim() != dim || !self.is_shard() || !names_rows(call, dim)) {
-    return by_lines(call, true);
+  const bool is_cut = self.is_shard() && self.shard_dim() == dim;
+  if (!is_cut || !names_rows(call, dim)) {
+    return is_cut && lacks_other_dims(call, dim) ? gather_elements(call, dim)
+                                                 : by_lines(call, true);
   }
   const Layout cut =
       index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
@@ -174,6 +244,33 @@ void reduce(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery,
   self.index_add_(dim, delivery.rows, delivery.values);
 }
 
+/// x with the source's elements added, of which there are as many as the index has.
+Tensor with_added_elements(const Tensor& x, int64_t dim, const Tensor& index,
+                           const Tensor& source) {
+  if (index.numel() == 0) return x.clone();
+  Tensor added = source.dim() == 0 && index.dim() > 0 ? source.reshape({1}) : source;
+  for (int64_t d = 0; d < index.dim(); ++d) added = added.narrow(d, 0, index.size(d));
+  const Tensor numbers = element_numbers(x, dim, index);
+  const Tensor sums =
+      as_elements(x, dim).index_add(0, numbers, as_elements(added, dim).reshape(numbers.sizes()));
+  return from_elements(sums, x.sizes(), dim);
+}
+
+Decision add_elements(const OpCall& call, int64_t dim, bool is_in_place) {
+  const auto& self = call.tensor(0);
+  auto decision = on_all_levels(
+      call, self.layout(),
+      [=, x = self.tensor, index = call.tensor(1).tensor, source = call.tensor(2).tensor] {
+        return with_added_elements(x, dim, index, source);
+      });
+  if (!is_in_place) return decision;
+  decision.local = [sums = decision.local](c10::ArrayRef<IValue> arguments) {
+    const Tensor written = arguments[0].toTensor();
+    return std::vector<IValue>{written.copy_(sums(arguments)[0].toTensor())};
+  };
+  return decision;
+}
+
 Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
   return [=](const OpCall& call) -> std::optional<Decision> {
     const auto& self = call.tensor(0);
@@ -186,7 +283,9 @@ Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
       return whole.tensor(1).sizes() == whole.tensor(2).sizes();
     };
     if (!is_cut || !names_rows(call, dim) || !have_sizes_of_index(outermost_call(call))) {
-      return by_lines(call, false);
+      const bool adds_elements =
+          write == add && self.is_shard() && self.shard_dim() == dim && lacks_other_dims(call, dim);
+      return adds_elements ? add_elements(call, dim, is_in_place) : by_lines(call, false);
     }
     const Layout rows = self.is_shard() ? self.layout() : even_layout(call, dim, self);
     const Layout cut = index.shard_dim() == dim    ? index.layout()
@@ -216,7 +315,9 @@ SHARD_PATCH(scatter) {
   const char* const note =
       "along the dim itself: rows travel where the index is one number a row (expanded), else one "
       "all-to-all to another dim";
-  patch.remembering_rule("aten::gather", gather).shards("any dim").notes(note);
+  patch.remembering_rule("aten::gather", gather)
+      .shards("any dim")
+      .notes(std::string(note) + ", or element by element where none has a row for every rank");
   const auto add_scatter = [&](const std::string& op, const std::string& overload, Write write,
                                RowRoute::Repeats repeats) {
     patch.rule(op + overload, scatter(write, repeats, false)).shards("any dim").notes(note);

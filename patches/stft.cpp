@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Short-time Fourier transforms: frames of the signal, weighted and transformed. LibTorch views
-// the frames by strides, which a sharded tensor does not have; here they are unfolded. The frames
-// of one signal that is cut come together on one rank.
+// the frames by strides, which a sharded tensor does not have; here they are unfolded: the frames
+// of a signal that is cut are cut too.
 #include <ATen/ops/_fft_c2c.h>
 #include <ATen/ops/_fft_r2c.h>
 #include <ATen/ops/constant_pad_nd.h>

@@ -355,36 +355,6 @@ std::optional<Decision> unbind(const OpCall& call) {
   return decision;
 }
 
-/// unfold(self, dim, size, step): windows of whole lines, the place in the window as a new last
-/// dim.
-std::optional<Decision> unfold(const OpCall& call) {
-  const auto& input = call.tensor(0);
-  if (input.ndim() == 0) return keep(call, input.layout());
-  Layout layout = input.layout();
-  const int64_t dim = call.dim(1, input.ndim());
-  if (layout.is_shard() && layout.dim() == dim) layout = cut_elsewhere(call, input.sizes(), {dim});
-  Decision decision;
-  decision.inputs.push_back(layout);
-  decision.outputs.push_back(layout);
-  return decision;
-}
-
-/// unfold_backward(gradient, input_sizes, dim, size, step)
-std::optional<Decision> unfold_backward(const OpCall& call) {
-  const auto sizes = call.integers(1);
-  const auto ndim = static_cast<int64_t>(sizes.size());
-  const int64_t dim = call.dim(2, std::max<int64_t>(ndim, 1));
-  Layout layout = call.tensor(0).is_partial() ? Layout() : call.tensor(0).layout();
-  if (layout.is_shard() && (layout.dim() == dim || layout.dim() == ndim)) {
-    layout = cut_elsewhere(call, sizes, {dim});
-  }
-  Decision decision;
-  decision.inputs.push_back(layout);
-  decision.outputs.push_back(layout);
-  decision.arguments.emplace_back(1, local_sizes(sizes, layout, call.mesh().rank()));
-  return decision;
-}
-
 /// The last dim, the two parts of a number, goes.
 std::optional<Decision> view_as_complex(const OpCall& call) {
   const auto& input = call.tensor(0);
@@ -531,9 +501,6 @@ SHARD_PATCH(views) {
   add({"split_with_sizes", "unsafe_split_with_sizes"}, split_with_sizes, "any dim");
   add({"split.Tensor", "unsafe_split.Tensor"}, split, "any dim");
   add({"unbind.int"}, unbind, "any dim");
-  add({"unfold"}, unfold, "any dim; a copy along the unfolded one");
-  add_copies({"unfold"}, unfold);
-  patch.sized_rule("aten::unfold_backward", unfold_backward).shards("any dim");
   patch.remembering_rule("aten::slice.Tensor", slice).shards("any dim");
   patch.remembering_rule("aten::select.int", select).shards("any dim");
 }

@@ -8,7 +8,8 @@
 namespace shard::testing {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
 
 std::vector<Sample> samples() {
   torch::manual_seed(90);
@@ -59,6 +60,103 @@ SHARD_SAMPLES(Indexing, with_traffic(samples(), {{"index_by_a_list", 2.25},
                                                  {"index_by_two_lists", 2.25},
                                                  {"put_rows_into_the_sharded_dim", 2},
                                                  {"add_a_cut_table_of_rows", 6}}));
+
+/// Elements and rows named by several lists, one of them along the cut dim.
+std::vector<Sample> several_lists() {
+  torch::manual_seed(98);
+  const auto d = [](const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); };
+  const auto rows = [](int64_t n, const std::vector<int64_t>& sizes) {
+    return torch::randint(-n, n, sizes, at::kLong);
+  };
+  const auto by_both = [](const Tensors& t) { return at::index(t[0], {t[1], t[2]}).square(); };
+  const auto put = [](bool accumulates) {
+    return [=](const Tensors& t) {
+      return at::index_put(t[0], {t[1], t[2]}, t[3], accumulates).square();
+    };
+  };
+  const Tensor once = torch::tensor({5, -13, 12}, at::kLong);
+  return {
+      {"elements",
+       {sharded(d({13, 4}), 0), constant(rows(13, {7})), constant(rows(4, {7}))},
+       by_both},
+      {"elements_of_cut_columns",
+       {sharded(d({4, 13}), 1), constant(rows(4, {7})), constant(rows(13, {7}))},
+       by_both},
+      {"elements_by_cut_lists",
+       {sharded(d({13, 4}), 0), constant(rows(13, {9}), 0), constant(rows(4, {9}), 0)},
+       by_both},
+      {"elements_by_tables_that_broadcast",
+       {sharded(d({13, 4}).t(), 1), constant(rows(4, {5, 1}), 0), constant(rows(13, {3}))},
+       by_both},
+      {"rows_of_the_last_dim",
+       {sharded(d({13, 4, 3}), 1), constant(rows(13, {7})), constant(rows(4, {7}))},
+       by_both},
+      {"lists_with_a_dim_between",
+       {sharded(d({3, 4, 13}), 2), constant(rows(3, {6})), constant(rows(13, {6}), 0)},
+       [](const Tensors& t) {
+         return at::index(t[0], {t[1], Tensor(), t[2]}).square();
+       }},
+      {"every_dim",
+       {sharded(d({11, 3, 4}), 0)},
+       [=](const Tensors& t) {
+         const auto list = [](const std::vector<int64_t>& rows) {
+           return torch::tensor(rows, at::kLong);
+         };
+         return at::index(t[0], {list({0, 2, 9}), list({1, 2, -3}), list({0, 0, 2})}).square();
+       }},
+      {"one_element",
+       {sharded(d({13, 4}), 0), constant(rows(13, {})), constant(rows(4, {}))},
+       by_both},
+      {"no_elements",
+       {sharded(d({13, 4}), 0), constant(rows(13, {0})), constant(rows(4, {0}))},
+       by_both},
+      {"a_column_of_one",
+       {sharded(d({13, 1}), 0), constant(rows(13, {6})), constant(rows(1, {6}))},
+       by_both},
+      {"elements_put",
+       {sharded(d({13, 4}), 0), constant(once), constant(torch::tensor({1, 3, 0})),
+        sharded(d({3}), 0)},
+       put(false)},
+      {"one_value_put_into_elements",
+       {sharded(d({4, 13}), 1), constant(torch::tensor({1, 3, 0})), constant(once), weight(d({}))},
+       put(false)},
+      {"one_element_put",
+       {sharded(d({13, 4}), 0), constant(rows(13, {})), constant(rows(4, {})), weight(d({}))},
+       put(false)},
+      {"elements_added",
+       {sharded(d({13, 4}), 0), constant(rows(13, {9}), 0), constant(rows(4, {9}), 0),
+        sharded(d({9}), 0)},
+       put(true)},
+      {"rows_added_with_a_dim_between",
+       {sharded(d({3, 4, 13}), 2), constant(rows(3, {6})), constant(rows(13, {6})),
+        weight(d({6, 4}))},
+       [](const Tensors& t) {
+         return at::index_put(t[0], {t[1], Tensor(), t[2]}, t[3], true).square();
+       }},
+      {"elements_added_in_place",
+       {sharded(d({13, 4}), 0), constant(rows(13, {9})), constant(rows(4, {9})), weight(d({9}))},
+       [](const Tensors& t) {
+         Tensor x = t[0] * 1;
+         x.index_put_({t[1], t[2]}, t[3], true);
+         return x.square();
+       }},
+      {"masked_elements",
+       {sharded(d({13, 4}), 0), constant(rows(13, {7})), constant(rows(4, {7}))},
+       [](const Tensors& t) {
+         return at::_unsafe_masked_index(t[0], t[1] > 2, {t[1] * 2, t[2]}, 1.5).square();
+       }},
+  };
+}
+SHARD_SAMPLES(SeveralLists, with_costs(several_lists(), 8, "few elements are named, some often"));
+
+TEST(SeveralListsErrors, AreTheSameOnAllRanks) {
+  run_ranks(3, [](World& world) {
+    const at::Tensor x = shard::zeros({9, 4}, world.mesh(), {Shard(0)});
+    const auto zero = torch::zeros({1}, at::kLong);
+    EXPECT_THROW(at::index(x, {zero + 9, zero}), SpecMismatch);
+    EXPECT_THROW(at::index(x, {zero, zero + 4}), SpecMismatch);  // would be the next row's first
+  });
+}
 
 /// Rows of any dim, in any order, some more than once, by a table of them.
 Sample random_sample(Random& r) {

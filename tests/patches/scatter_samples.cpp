@@ -9,8 +9,8 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
-Input numbers(int64_t rows, std::vector<int64_t> sizes, int64_t dim = -1) {
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
+Input numbers(int64_t rows, const std::vector<int64_t>& sizes, int64_t dim = -1) {
   return constant(torch::randint(0, rows, sizes), dim);
 }
 /// One number a row, as graph libraries spread it over the features.
@@ -29,6 +29,23 @@ std::vector<Sample> elements() {
       {"gather_along_the_sharded_dim", {sharded(x(), 1), numbers(8, {2, 5, 6}, 0)}, gather(1)},
       {"gather_from_a_whole_tensor", {weight(d({5, 3})), numbers(5, {9, 3}, 0)}, gather(0)},
       {"gather_of_one_dim", {sharded(d({11}), 0), numbers(11, {17}, 0)}, gather(0)},
+      {"gather_elements_of_few_columns",
+       {sharded(d({11, 2}), 0), numbers(11, {7, 2}, 0)},
+       gather(0)},
+      {"gather_elements_of_some_columns",
+       {sharded(d({2, 11}).t(), 0), numbers(11, {7, 1})},
+       gather(0)},
+      {"gather_elements_of_two_dims_that_are_small",
+       {sharded(d({2, 13, 3}), 1), numbers(13, {2, 5, 3}, 2)},
+       gather(1)},
+      {"gather_one_element", {sharded(d({11}), 0), numbers(11, {})}, gather(0)},
+      {"gather_nothing", {sharded(d({11}), 0), numbers(11, {0})}, gather(0)},
+      {"scatter_add_of_few_columns",
+       {sharded(d({11, 2}), 0), numbers(11, {7, 2}, 0), sharded(d({7, 2}), 0)},
+       [](const Tensors& t) { return t[0].scatter_add(0, t[1], t[2]).square(); }},
+      {"scatter_add_of_few_columns_in_place",
+       {sharded(d({2, 11}).t(), 0), numbers(11, {7, 2}, 0), sharded(d({7, 2}), 1)},
+       [](const Tensors& t) { return (t[0] * 1).scatter_add_(0, t[1], t[2]).square(); }},
       {"scatter_add_along_the_sharded_dim",
        {sharded(x(), 1), numbers(8, {2, 8, 6}, 1), sharded(x(), 1)},
        [](const Tensors& t) { return t[0].scatter_add(1, t[1], t[2]).square(); }},
@@ -44,6 +61,11 @@ SHARD_SAMPLES(ScatteredElements,
               with_traffic(elements(), {{"gather_along_the_sharded_dim", 2.25},
                                         {"gather_from_a_whole_tensor", 2.25},
                                         {"gather_of_one_dim", 6},
+                                        {"scatter_add_of_few_columns", 6},
+                                        {"scatter_add_of_few_columns_in_place", 6},
+                                        {"gather_elements_of_few_columns", 6},
+                                        {"gather_elements_of_some_columns", 6},
+                                        {"gather_elements_of_two_dims_that_are_small", 6},
                                         {"scatter_add_along_the_sharded_dim", 6}}));
 
 // ---- one number a row

@@ -31,8 +31,6 @@ GATHERS = {
     r"pdist|cdist|combinations|cartesian": "every pair of rows",
     r"unbind": "every slice along the cut dim becomes a tensor that all ranks have",
     r"::mm|div.Tensor": "the product of a matrix with its own transpose",
-    r"unfold": "windows along the cut dim; no dim to move the cut to",
-    r"max_unpool": "where a value goes is in the indices",
     r"masked_select|masked_scatter": "a mask that repeats the tensor, or no dim to move the cut to",
     r"nll_loss|multilabel_margin_loss": "targets pick among classes that are cut",
 }
