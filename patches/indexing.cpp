@@ -7,7 +7,6 @@
 #include <ATen/ops/where.h>
 #include <shard/counted_patch.h>
 #include <shard/patch.h>
-#include <shard/reduced.h>
 #include <shard/route.h>
 
 #include <algorithm>
@@ -409,63 +408,6 @@ std::optional<Decision> index_put(const OpCall& call, bool is_in_place) {
 std::optional<Decision> index_put_copy(const OpCall& call) { return index_put(call, false); }
 std::optional<Decision> index_put_in_place(const OpCall& call) { return index_put(call, true); }
 
-bool is_cut(const Tensor& t) { return is_shard_tensor(t) && spec_of(t)->is_shard(); }
-
-/// From a whole tensor every rank takes what its part of the index says.
-Tensor take_from_whole(const Tensor& self, const Tensor& index, const DeviceMesh& mesh) {
-  const Tensor places = promote(index, mesh);
-  const auto& spec = spec_of(places);
-  const Tensor whole =
-      spec->is_shard() ? local_weight(mesh, self) : local_copies(mesh, {self}).front();
-  return from_local(at::take(whole, to_local(places)), mesh, spec);
-}
-
-/// The elements of the flattened tensor, as its rows.
-Tensor take(const Tensor& x, const Tensor& by) {
-  const Tensor self = reduced(x);
-  const Tensor index = reduced(by);
-  if (!is_cut(self)) {
-    return take_from_whole(self, index, mesh_of(is_shard_tensor(index) ? index : self));
-  }
-  const Tensor places = at::where(index.lt(0), index + self.numel(), index);
-  return self.reshape({-1}).index_select(0, places.reshape({-1})).reshape(index.sizes());
-}
-
-/// put(self, index, source, accumulate): flat indices, of which every rank writes those in its
-/// part.
-std::optional<Decision> put(const OpCall& call) {
-  const auto& self = call.tensor(0);
-  const Layout layout = self.is_partial() ? Layout() : self.layout();
-  Decision decision;
-  decision.inputs.resize(3);
-  decision.inputs[0] = layout;
-  decision.outputs.push_back(layout);
-  if (!layout.is_shard()) return decision;
-  const auto sizes = self.sizes();
-  const auto dim = static_cast<size_t>(layout.dim());
-  const int64_t inner = c10::multiply_integers(sizes.slice(dim + 1));
-  const int64_t n = sizes[dim];
-  const int64_t rank = call.mesh().rank();
-  const int64_t offset = offset_of(layout.partition, rank);
-  const int64_t rows = layout.partition[static_cast<size_t>(rank)];
-  decision.local = [=, numel = self.tensor.numel(),
-                    writes = self.is_written](c10::ArrayRef<IValue> arguments) {
-    Tensor local = arguments[0].toTensor();
-    if (!writes) local = local.clone();
-    if (rows == 0) return std::vector<IValue>{local};
-    Tensor index = arguments[1].toTensor().reshape(-1);
-    index = at::where(index.lt(0), index + numel, index);
-    const Tensor row = index.div(inner, "floor").remainder(n) - offset;
-    const Tensor is_mine = row.ge(0).logical_and(row.lt(rows));
-    const Tensor own =
-        (index.div(n * inner, "floor") * rows + row) * inner + index.remainder(inner);
-    local.put_(own.masked_select(is_mine),
-               arguments[2].toTensor().reshape(-1).masked_select(is_mine), arguments[3].toBool());
-    return std::vector<IValue>{local};
-  };
-  return decision;
-}
-
 }  // namespace
 
 SHARD_PATCH(indexing) {
@@ -477,8 +419,6 @@ SHARD_PATCH(indexing) {
   for (const char* op : {"aten::index_put_", "aten::_index_put_impl_"}) {
     patch.rule(op, index_put_in_place).shards("any dim").notes(note);
   }
-  patch.function<at::_ops::take>(take).shards("any dim of self", "the index");
-  for (const char* op : {"aten::put", "aten::put_"}) patch.rule(op, put).shards("any dim of self");
 }
 
 }  // namespace shard
