@@ -39,15 +39,6 @@ bool names_rows(const OpCall& level, int64_t dim) {
   return true;
 }
 
-/// Whether the rows of an index have no elements here, so that none name any: a level above has cut
-/// the other dims.
-bool has_empty_rows(const Tensor& index, int64_t dim) {
-  for (int64_t d = 0; d < index.dim(); ++d) {
-    if (d != dim && index.size(d) == 0) return true;
-  }
-  return false;
-}
-
 /// The number of every row, plain.
 Tensor row_numbers(const Tensor& index, int64_t dim) {
   Tensor list = index;
