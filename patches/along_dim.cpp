@@ -15,7 +15,7 @@ SHARD_PATCH(along_dim) {
     }
   };
   add({"_logcumsumexp", "logcumsumexp"}, along_dims(1));
-  add({"topk", "glu_backward"}, along_dims(2));
+  add({"glu_backward"}, along_dims(2));
 }
 
 }  // namespace shard

@@ -7,10 +7,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/new_zeros.h>
 #include <ATen/ops/scatter_add.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <shard/reduction_patch.h>
 
 #include <limits>
@@ -113,9 +113,8 @@ Tensor selection_backward(const Tensor& gradient, int64_t dim, const Tensor& ind
     return selection_backward(gradient.unsqueeze(dim), dim, indices.unsqueeze(dim), sizes, true);
   }
   const int64_t along = at::maybe_wrap_dim(dim, ndim);
-  if (has_level_cut_along(indices, along)) {  // sorted over the ranks: a row for every index
-    const Tensor zeros = at::zeros_like(indices, indices.options().dtype(gradient.scalar_type()));
-    return zeros.scatter_add(along, indices, gradient);
+  if (has_level_cut_along(indices, along)) {  // of a line: a row for every index
+    return indices.new_zeros(sizes, gradient.scalar_type()).scatter_add(along, indices, gradient);
   }
   const Tensor whole_indices = promote(indices, mesh);
   const auto& selected = spec_of(whole_indices);  // Shard of another dim, or Replicate

@@ -29,7 +29,7 @@ bool names_rows(const OpCall& level, int64_t dim) {
   const OpCall& call = outermost_call(level);
   if (!sees_global_sizes(call.mesh())) return false;
   const auto& index = call.tensor(1);
-  if (index.ndim() == 0 || index.tensor.numel() == 0 ||
+  if (index.ndim() == 0 || has_empty_rows(index.tensor, dim) ||
       !are_alike(call.tensor(0).sizes(), index.sizes(), dim)) {
     return false;
   }
@@ -39,13 +39,13 @@ bool names_rows(const OpCall& level, int64_t dim) {
   return true;
 }
 
-/// The number of every row, plain.
+/// The number of every row, plain and long.
 Tensor row_numbers(const Tensor& index, int64_t dim) {
   Tensor list = index;
   for (int64_t d = index.dim() - 1; d >= 0; --d) {
     if (d != dim) list = list.narrow(d, 0, 1).squeeze(d);
   }
-  return plain_numbers(list);
+  return plain_numbers(list).to(at::kLong);  // none may be of any type
 }
 
 /// What LibTorch asks of all sizes, which it might not find in the parts of every rank: those of
@@ -124,8 +124,10 @@ std::optional<Decision> gather(const OpCall& call) {
   if (self.shard_dim() != dim || !self.is_shard() || !names_rows(call, dim)) {
     return by_lines(call, true);
   }
-  const Layout cut =
-      index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
+  const Layout cut = index.is_shard() && index.shard_dim() == dim ? index.layout()
+                     : outermost_call(call).tensor(1).tensor.numel() == 1
+                         ? Layout()  // one number: of it every rank has the result, as of index
+                         : even_layout(call, dim, index);
   decision.inputs = {self.layout(), cut};
   decision.outputs.push_back(cut);
   if (call.mesh().size() == 1) return decision;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders along a dim. Cut along that dim, the shard moves to another one first, as in
 // along_dim.cpp. Where there is no other one, the tensor is a line that no rank may hold whole: see
-// NOTE [Lines sorted over the ranks]. Sorted, each rank gets as many elements as it had, in one
-// all-to-all of values and positions; they come as one sorted run from every rank. An element is
-// only looked up.
+// NOTE [Lines sorted over the ranks]. Sorted, each rank gets as many elements as it had (of the
+// largest ones an equal share), in one all-to-all of values and positions; they come as one sorted
+// run from every rank. A single element is only looked up.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
@@ -43,56 +43,86 @@ std::vector<int64_t> boundaries_of(const Partition& cut) {
   return boundaries;
 }
 
-/// Which pieces of a rank's sorted part go to whom, and come from whom.
+/// Which pieces of a rank's sorted part go to whom, and come from whom, so that `result` are those
+/// of all ranks in order.
 struct SortedPieces {
   Partition sent, received;
 
-  SortedPieces(const SortedPart& own, const Partition& cut, const DeviceMesh& mesh) {
-    const Tensor counts = counts_among_first(boundaries_of(cut), own.keys, mesh).diff(1, 1);
+  SortedPieces(const SortedPart& own, const Partition& result, const DeviceMesh& mesh) {
+    const Tensor counts = counts_among_first(boundaries_of(result), own.keys, mesh).diff(1, 1);
     sent = row_of(counts, 0, mesh.rank());
     received = row_of(counts, 1, mesh.rank());
   }
   Tensor exchange(const Tensor& values, const DeviceMesh& mesh) const {
     const Tensor result = at::empty({total_of(received)}, values.options());
-    mesh.comm().all_to_all_v(pieces_of(values, 0, sent), pieces_of(result, 0, received));
+    const Tensor first = values.narrow(0, 0, total_of(sent));
+    mesh.comm().all_to_all_v(pieces_of(first, 0, sent), pieces_of(result, 0, received));
     return result;
   }
 };
 
-/// Values and their positions in the line.
-std::pair<Tensor, Tensor> sort_line(const Tensor& part, bool descending, const Partition& cut,
-                                    const DeviceMesh& mesh) {
-  const SortedPart own = sorted_part(part, descending);
-  const SortedPieces pieces(own, cut, mesh);
+/// The values of a line and their positions in it, in order; `offset` elements lie before this
+/// rank's part. A `result` shorter than the line has the first ones.
+std::pair<Tensor, Tensor> sort_line(const SortedPart& own, bool descending, int64_t offset,
+                                    const Partition& result, const DeviceMesh& mesh) {
+  const SortedPieces pieces(own, result, mesh);
   const Tensor values = pieces.exchange(own.values, mesh);
-  const Tensor positions = pieces.exchange(own.places + offset_of(cut, mesh.rank()), mesh);
+  const Tensor positions = pieces.exchange(own.places + offset, mesh);
   const auto [sorted, order] = values.sort(/*stable=*/true, 0, descending);
   return {sorted, positions.index_select(0, order)};
 }
 
-/// sort(self, dim, descending), sort.stable with `stable` before them
-std::optional<Decision> sort(const OpCall& call, size_t dim_argument) {
-  const int64_t dim = call.dim(dim_argument, call.tensor(0).ndim());
-  if (!is_cut_line(call, dim)) return along_dims(dim_argument)(call);
+/// Sorts what a rank contributes to a result.
+using SortPart = std::function<SortedPart(const Tensor& part)>;
+
+/// The first elements of the line along `dim` that argument 0 is, as many as `result` has.
+Decision first_of_line(const OpCall& call, int64_t dim, bool descending, const Partition& result,
+                       const SortPart& sort_part) {
   const Layout cut = call.tensor(0).layout();
-  const bool descending = call.argument(dim_argument + 1).toBool();
   Decision decision;
   decision.inputs.push_back(cut);
-  decision.outputs.push_back(cut);
+  decision.outputs.push_back({Shard(dim), result});
   if (call.mesh().size() == 1) return decision;
   decision.local = [=, mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
     const Tensor part = plain_numbers(arguments[0].toTensor());
+    auto sizes = part.sizes().vec();
+    sizes[static_cast<size_t>(dim)] = result[static_cast<size_t>(mesh.rank())];
     if (has_empty_rows(part, dim)) {
-      return std::vector<IValue>{part.clone(),
-                                 at::empty(part.sizes(), part.options().dtype(at::kLong))};
+      return std::vector<IValue>{at::empty(sizes, part.options()),
+                                 at::empty(sizes, part.options().dtype(at::kLong))};
     }
-    const auto [values, positions] = sort_line(part.reshape({-1}), descending, cut.partition, mesh);
-    return std::vector<IValue>{values.view(part.sizes()), positions.view(part.sizes())};
+    const int64_t offset = offset_of(cut.partition, mesh.rank());
+    const auto [values, positions] =
+        sort_line(sort_part(part.reshape({-1})), descending, offset, result, mesh);
+    return std::vector<IValue>{values.view(sizes), positions.view(sizes)};
   };
   return decision;
 }
-Rule sort_along(size_t dim_argument) {
-  return [dim_argument](const OpCall& call) { return sort(call, dim_argument); };
+
+/// sort(self, dim, descending), sort.stable with `stable` before them
+Rule sort(size_t dim_argument) {
+  return [dim_argument](const OpCall& call) -> std::optional<Decision> {
+    const int64_t dim = call.dim(dim_argument, call.tensor(0).ndim());
+    if (!is_cut_line(call, dim)) return along_dims(dim_argument)(call);
+    const bool descending = call.argument(dim_argument + 1).toBool();
+    return first_of_line(
+        call, dim, descending, call.tensor(0).layout().partition,
+        [descending](const Tensor& part) { return sorted_part(part, descending); });
+  };
+}
+
+/// topk(self, k, dim, largest, sorted)
+std::optional<Decision> topk(const OpCall& call) {
+  const int64_t dim = call.dim(2, call.tensor(0).ndim());
+  if (!is_cut_line(call, dim)) return along_dims(2)(call);
+  const int64_t k = call.integer(1);
+  const int64_t n = total_of(call.tensor(0).layout().partition);
+  check<SpecMismatch>(k >= 0 && k <= n, call.name(), "got k = ", k, "; expected 0 <= k <= ", n,
+                      ", the size of the dim.");
+  const bool descending = call.argument(3).toBool();
+  return first_of_line(
+      call, dim, descending, even_partition(k, call.mesh().size()),
+      [k, descending](const Tensor& part) { return first_of_part(part, k, descending); });
 }
 
 // ---- one element of every line
@@ -168,8 +198,10 @@ int64_t end_of_longest_run(const Tensor& values, int64_t offset, const DeviceMes
 
 /// Of equal elements the last one is meant, as on one device where the line is short.
 LineElement mode_of_line(const Tensor& part, const Partition& cut, const DeviceMesh& mesh) {
-  const auto [values, positions] = sort_line(part, /*descending=*/false, cut, mesh);
-  const int64_t last = end_of_longest_run(values, offset_of(cut, mesh.rank()), mesh) - 1;
+  const int64_t offset = offset_of(cut, mesh.rank());
+  const auto [values, positions] =
+      sort_line(sorted_part(part), /*descending=*/false, offset, cut, mesh);
+  const int64_t last = end_of_longest_run(values, offset, mesh) - 1;
   const auto boundaries = boundaries_of(cut);
   const auto after = std::upper_bound(boundaries.begin(), boundaries.end(), last);
   return element_of_rank(after - boundaries.begin() - 1, last - *(after - 1), values, positions,
@@ -186,8 +218,9 @@ SHARD_PATCH(sort) {
       "along the dim itself: one all-to-all to another dim; a line is sorted over the ranks";
   const char* const selects =
       "along the dim itself: one all-to-all to another dim; in a line the ranks search together";
-  patch.rule("aten::sort", sort_along(1)).shards("any dim").notes(sorts).needs_values();
-  patch.rule("aten::sort.stable", sort_along(2)).shards("any dim").notes(sorts).needs_values();
+  patch.rule("aten::sort", sort(1)).shards("any dim").notes(sorts).needs_values();
+  patch.rule("aten::sort.stable", sort(2)).shards("any dim").notes(sorts).needs_values();
+  patch.remembering_rule("aten::topk", topk).shards("any dim").notes(sorts).needs_values();
   const auto add_selection = [&](const char* op, const Rule& rule) {
     patch.remembering_rule(op, rule).shards("any dim").notes(selects).needs_values();
   };

@@ -29,6 +29,8 @@ struct SortedPart {
 };
 /// Of a plain 1-d tensor.
 SortedPart sorted_part(const at::Tensor& part, bool descending = false);
+/// The first `k` of it, of equal ones any; all where it has fewer.
+SortedPart first_of_part(const at::Tensor& part, int64_t k, bool descending);
 
 /// How many elements of every rank are among the first `targets[i]` of all: (ranks, targets) on the
 /// host, the same on every rank. Collective.

@@ -5,6 +5,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <shard/counted_patch.h>
 #include <shard/outermost.h>
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 namespace shard {
 namespace {
@@ -143,10 +143,13 @@ bool is_cut_line(const OpCall& level, int64_t dim) {
 }
 
 SortedPart sorted_part(const Tensor& part, bool descending) {
-  SortedPart sorted;
-  std::tie(sorted.values, sorted.places) = part.sort(/*stable=*/true, 0, descending);
-  sorted.keys = keys_of(sorted.values, descending);
-  return sorted;
+  const auto [values, places] = part.sort(/*stable=*/true, 0, descending);
+  return {values, places, keys_of(values, descending)};
+}
+
+SortedPart first_of_part(const Tensor& part, int64_t k, bool descending) {
+  const auto [values, places] = part.topk(std::min(k, part.size(0)), 0, descending);
+  return {values, places, keys_of(values, descending)};
 }
 
 Tensor counts_among_first(const std::vector<int64_t>& targets, const Tensor& keys,

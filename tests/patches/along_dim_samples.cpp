@@ -19,23 +19,17 @@ std::vector<Sample> cases() {
   torch::manual_seed(81);
   return {
       of("logcumsumexp", 1, [](const at::Tensor& t) { return t.logcumsumexp(1); }),
-      of("topk", 1, [](const at::Tensor& t) { return std::get<0>(t.topk(3, 1)).square(); }),
-      of("topk_of_another_dim", 1, [](const at::Tensor& t) { return std::get<0>(t.topk(3, 2)); }),
   };
 }
-SHARD_SAMPLES(AlongDim, with_traffic(cases(), {{"logcumsumexp", 3}, {"topk", 1.5}}));
+SHARD_SAMPLES(AlongDim, with_traffic(cases(), {{"logcumsumexp", 3}}));
 
 /// Any op of the family along any dim.
 Sample random_sample(Random& r) {
   const auto sizes = r.sizes(r.integer(1, 4), 1, 9);
   const auto last = static_cast<int64_t>(sizes.size()) - 1;
   const int64_t along = r.integer(0, last);
-  const bool is_scan = r.integer(0, 1) == 0;
   const Input input = sharded(r.tensor(sizes), r.integer(0, last));
-  const Function function = [=](const Tensors& t) {
-    if (is_scan) return t[0].logcumsumexp(along);
-    return std::get<0>(t[0].topk((t[0].size(along) + 1) / 2, along)).square();
-  };
+  const Function function = [=](const Tensors& t) { return t[0].logcumsumexp(along); };
   Check check;
   if (along == input.shard_dim) check.traffic = 3;
   if (input.whole.numel() == sizes[static_cast<size_t>(along)]) {

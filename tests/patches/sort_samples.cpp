@@ -17,8 +17,10 @@ using Tensors = std::vector<Tensor>;
 
 const Check kNumbers{.gradients = false, .double_backward = false, .traffic = 3};
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
-Tensor few(std::vector<int64_t> sizes) { return torch::randint(-2, 3, sizes).to(at::kDouble); }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor few(const std::vector<int64_t>& sizes) {
+  return torch::randint(-2, 3, sizes).to(at::kDouble);
+}
 /// NaNs, infinities, and zeros of both signs.
 Tensor special(const Tensor& x) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -51,6 +53,8 @@ std::vector<Sample> cut_elsewhere_samples() {
          [](const Tensor& t) { return std::get<0>(t.transpose(0, 2).sort(1)).square(); }),
       of("sort_indices", 1, [](const Tensor& t) { return std::get<1>(t.sort(1, true)); }),
       of("argsort", 1, [](const Tensor& t) { return at::argsort(t, int64_t{1}, false); }),
+      of("topk", 1, [](const Tensor& t) { return std::get<0>(t.topk(3, 1)).square(); }),
+      of("topk_of_another_dim", 1, [](const Tensor& t) { return std::get<0>(t.topk(3, 2)); }),
       of("median", 1, [](const Tensor& t) { return std::get<0>(t.median(1)).square(); }),
       of("median_keepdim", 1, [](const Tensor& t) { return std::get<0>(t.median(1, true)); }),
       of("mode_of_integers", 1,
@@ -63,6 +67,7 @@ std::vector<Sample> cut_elsewhere_samples() {
                                 {"sort_of_a_view", 1.5},
                                 {"sort_indices", 0.75},
                                 {"argsort", 0.75},
+                                {"topk", 1.5},
                                 {"median", 1.5},
                                 {"median_keepdim", 1.5},
                                 {"mode_of_integers", 0.75},
@@ -139,6 +144,49 @@ std::vector<Sample> types() {
   return all;
 }
 SHARD_SAMPLES(SortTypes, types());
+
+std::vector<Sample> largest() {
+  torch::manual_seed(814);
+  const auto topk = [](int64_t k, bool largest) {
+    return [=](const Tensors& t) {
+      const auto [values, indices] = t[0].topk(k, 0, largest);
+      return values.square() + indices;
+    };
+  };
+  const Check some{.traffic = 4};
+  return {
+      {"two", {sharded(d({31}), 0)}, topk(2, true), some},
+      {"many", {sharded(d({31}), 0)}, topk(19, true), some},
+      {"smallest", {sharded(d({31, 1}), 0)}, topk(5, false), some},
+      {"half",
+       {sharded(d({31}), 0)},
+       [](const Tensors& t) { return std::get<0>(t[0].topk(t[0].size(0) / 2)).square(); },
+       some},
+      {"of_ties",
+       {sharded(few({31}), 0)},
+       [](const Tensors& t) { return std::get<0>(t[0].topk(9)); },
+       kNumbers},
+      {"of_special_values",
+       {sharded(special(d({53})), 0)},
+       [](const Tensors& t) {
+         const Tensor values = std::get<0>(t[0].topk(t[0].size(0) * 2 / 3));
+         return values.nan_to_num(3e6, 2e6, -1e6).clamp(-1e6, 3e6);
+       },
+       kNumbers},
+      {"none", {sharded(d({31}), 0)}, topk(0, true), some},
+      {"quantile",
+       {sharded(d({31}), 0)},
+       [](const Tensors& t) { return t[0].quantile(0.3).square(); },
+       some},
+      {"nanquantile",
+       {sharded(d({31}), 0)},
+       [](const Tensors& t) {
+         return t[0].nanquantile(torch::tensor({0.1, 0.5, 0.9}, t[0].options())).square();
+       },
+       some},
+  };
+}
+SHARD_SAMPLES(FirstOfLine, largest());
 
 // ---- one element of a line
 
@@ -240,19 +288,27 @@ TEST(Sort, TheShardMovesToAnotherDimInOneAllToAll) {
   });
 }
 
-/// No allocation as large as half of a line of `n` elements, and no message like it.
-void expect_shares(const Tensor& whole, const std::function<void(const Tensor&)>& use) {
+Tensor over_four(const Tensor& whole, World& world) {
+  return scatter_tensor(whole, 0, world.mesh(), {Shard(0)});
+}
+Tensor over_the_inner_two(const Tensor& whole, World& world) {
+  const auto mesh = world.mesh({{"outer", 2}, {"inner", 2}});
+  return scatter_tensor(whole, 0, mesh, {Replicate(), Shard(0)});
+}
+
+/// On four ranks no allocation and no message is as large as a line of `n` elements.
+void expect_shares(const Tensor& whole, const std::function<void(const Tensor&)>& use,
+                   Tensor (*cut)(const Tensor&, World&) = over_four) {
   const int64_t n = whole.numel();
   run_ranks(4, [&](World& world) {
-    const Tensor line = scatter_tensor(whole, 0, world.mesh(), {Shard(0)});
+    const Tensor line = cut(whole, world);
     auto& account = MemoryAccount::current();
     account.reset_peak();
     const CommCounter counter;
     use(line);
-    EXPECT_LT(account.largest(), n * 8 / 2);
+    EXPECT_LE(account.largest(), n * 8 / 2);
     EXPECT_LT(counter.bytes("all_gather_v"), n) << counter.table();
-    EXPECT_LT(counter.bytes("all_reduce"), 2 * n) << counter.table();
-    EXPECT_LE(counter.calls("all_reduce"), 20) << counter.table();
+    EXPECT_LT(counter.bytes("all_reduce"), 4 * n) << counter.table();
   });
 }
 
@@ -267,13 +323,39 @@ TEST(SortOfLine, IsCutLikeTheLineAndHeldByNobody) {
   }
 }
 
-TEST(SortOfLine, NeitherAreItsGradients) {
+TEST(SortOfLine, FindsItsPiecesInAFewSmallSums) {
+  for (const Tensor& whole : {torch::randn({10000}, at::kDouble), torch::ones({10000})}) {
+    expect_shares(whole, [](const Tensor& line) {
+      const CommCounter counter;
+      line.sort();
+      EXPECT_LE(counter.calls("all_reduce"), 17) << counter.table();
+      EXPECT_EQ(counter.calls("all_gather_v"), 1) << counter.table();
+      EXPECT_EQ(counter.calls("all_to_all_v"), 2) << counter.table();
+    });
+  }
+}
+
+TEST(SortOfLine, HasGradientsThatNobodyHolds) {
+  for (const auto& cut : {over_four, over_the_inner_two}) {
+    expect_shares(
+        torch::randn({10000}),
+        [](const Tensor& line) {
+          const Tensor x = line.detach().requires_grad_();
+          const Tensor y = std::get<0>(x.sort()) * std::get<0>(x.sort(0, /*descending=*/true));
+          const Tensor loss = (y * y).sum() + std::get<0>(x.topk(100)).square().sum();
+          const Tensor gradient = torch::autograd::grad({loss}, {x}, {}, true, true)[0];
+          gradient.square().sum().backward();
+          EXPECT_EQ(ShardTensor(x.grad()).spec(), ShardTensor(line).spec());
+        },
+        cut);
+  }
+}
+
+TEST(FirstOfLine, AreAllThatMoves) {
   expect_shares(torch::randn({10000}), [](const Tensor& line) {
-    const Tensor x = line.detach().requires_grad_();
-    const Tensor y = (std::get<0>(x.sort()) * std::get<0>(x.sort(0, true))).square().sum();
-    const Tensor gradient = torch::autograd::grad({y}, {x}, {}, true, true)[0];
-    gradient.square().sum().backward();
-    EXPECT_EQ(ShardTensor(x.grad()).spec(), ShardTensor(line).spec());
+    const CommCounter counter;
+    EXPECT_EQ(ShardTensor(std::get<0>(line.topk(100))).local().numel(), 25);
+    EXPECT_LE(counter.bytes("all_to_all_v"), 100 * 12) << counter.table();
   });
 }
 
