@@ -5,23 +5,6 @@
 
 namespace shard {
 
-namespace {
-
-/// The same for ops that take the dim away unless the argument after it, keepdim, is true.
-Rule taking_dim(size_t dim_argument) {
-  return [along = along_dims(dim_argument), dim_argument](const OpCall& call) {
-    auto decision = along(call);
-    const int64_t dim = call.dim(dim_argument, call.tensor(0).ndim());
-    if (decision && !call.argument(dim_argument + 1).toBool()) {
-      auto& output = decision->outputs[0];
-      if (output.is_shard() && output.dim() > dim) output = output.moved_to(output.dim() - 1);
-    }
-    return decision;
-  };
-}
-
-}  // namespace
-
 SHARD_PATCH(along_dim) {
   const auto add = [&](std::initializer_list<const char*> ops, const Rule& rule) {
     for (const char* op : ops) {
@@ -31,10 +14,8 @@ SHARD_PATCH(along_dim) {
           .needs_values();
     }
   };
-  add({"_logcumsumexp", "logcumsumexp", "sort"}, along_dims(1));
-  add({"sort.stable", "topk", "glu_backward"}, along_dims(2));
-  add({"median.dim", "nanmedian.dim", "mode"}, taking_dim(1));
-  add({"kthvalue"}, taking_dim(2));
+  add({"_logcumsumexp", "logcumsumexp"}, along_dims(1));
+  add({"glu_backward"}, along_dims(2));
 }
 
 }  // namespace shard

@@ -7,6 +7,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/new_zeros.h>
+#include <ATen/ops/scatter_add.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <shard/reduction_patch.h>
@@ -97,6 +99,11 @@ Tensor scatter_into_rows(const Tensor& values, const Tensor& indices, int64_t di
                    at::where(is_mine, values, at::zeros({}, values.options())));
 }
 
+bool has_level_cut_along(const Tensor& tensor, int64_t dim) {
+  if (!is_shard_tensor(tensor)) return false;
+  return spec_of(tensor)->shard_dim() == dim || has_level_cut_along(raw_local(tensor), dim);
+}
+
 /// LibTorch scatters into a zero tensor of the global size; here every rank fills its own rows.
 Tensor selection_backward(const Tensor& gradient, int64_t dim, const Tensor& indices,
                           c10::IntArrayRef sizes, bool keepdim) {
@@ -105,9 +112,12 @@ Tensor selection_backward(const Tensor& gradient, int64_t dim, const Tensor& ind
   if (!keepdim && ndim > 0) {
     return selection_backward(gradient.unsqueeze(dim), dim, indices.unsqueeze(dim), sizes, true);
   }
+  const int64_t along = at::maybe_wrap_dim(dim, ndim);
+  if (has_level_cut_along(indices, along)) {  // of a line: a row for every index
+    return indices.new_zeros(sizes, gradient.scalar_type()).scatter_add(along, indices, gradient);
+  }
   const Tensor whole_indices = promote(indices, mesh);
   const auto& selected = spec_of(whole_indices);  // Shard of another dim, or Replicate
-  const int64_t along = at::maybe_wrap_dim(dim, ndim);
   const auto remembered = remembered_layout(mesh, sizes);
   const bool is_cut =
       selected->is_replicate() && remembered && remembered->placement.is_shard(along);

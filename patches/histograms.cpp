@@ -9,10 +9,13 @@
 #include <ATen/ops/histogram.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <shard/reduction_patch.h>
+#include <shard/route.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -209,11 +212,48 @@ Tensor count_in_bins(const Tensor& points, c10::IntArrayRef bins,
   return at::_histogramdd_from_bin_tensors(points, whole, weight, density);
 }
 
+/// How many elements of a row that `sorter` puts in order come before the values, with the other
+/// arguments of searchsorted.
+Tensor count_before(const Tensor& row, c10::ArrayRef<IValue> arguments) {
+  const bool out_int32 = arguments[2].toBool();
+  const bool right = arguments[3].toBool();
+  std::optional<c10::string_view> side;
+  if (!arguments[4].isNone()) side = arguments[4].toStringView();
+  if (arguments[1].isTensor()) {
+    return at::searchsorted(row, arguments[1].toTensor(), out_int32, right, side);
+  }
+  return at::searchsorted(row, arguments[1].toScalar(), out_int32, right, side);
+}
+
+/// Whether the sorter, which is the last tensor, is for one row, which is cut.
+bool has_sorter_of_cut_row(const OpCall& call, size_t tensors_without) {
+  const auto& row = call.tensor(0);
+  return call.tensors().size() > tensors_without && row.is_shard() && row.ndim() == 1 &&
+         call.tensor(tensors_without).sizes() == row.sizes();
+}
+
+/// Every rank fetches its part of the row in order, and counts there.
+Decision counted_in_order(const OpCall& call) {
+  const Layout cut = call.tensor(0).layout();
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.inputs.front() = decision.inputs.back() = cut;
+  decision.outputs.push_back({Partial(), {}});
+  if (call.mesh().size() == 1) return decision;
+  decision.local = [cut, name = call.name(), mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    const RowRoute route(name, plain_numbers(arguments[5].toTensor()), cut.partition, mesh);
+    const Tensor row = route.fetch(plain_numbers(arguments[0].toTensor()), 0);
+    return std::vector<IValue>{count_before(row, arguments)};
+  };
+  return decision;
+}
+
 /// searchsorted(sorted_sequence, self, *, out_int32, right, side, sorter): 1-d, or row by row.
 std::optional<Decision> searchsorted(const OpCall& call) {
   const auto& row = call.tensor(0);
   const auto& values = call.tensor(1);
   const int64_t last = row.ndim() - 1;
+  if (has_sorter_of_cut_row(call, 2)) return counted_in_order(call);
   const bool has_sorter = call.tensors().size() > 2;
   Decision decision;
   decision.inputs.resize(call.tensors().size());
@@ -239,6 +279,7 @@ std::optional<Decision> searchsorted(const OpCall& call) {
 /// searchsorted.Scalar, whose second argument is a number.
 std::optional<Decision> searchsorted_number(const OpCall& call) {
   const auto& row = call.tensor(0);
+  if (has_sorter_of_cut_row(call, 1)) return counted_in_order(call);
   const bool has_sorter = call.tensors().size() > 1;
   Decision decision;
   decision.inputs.resize(call.tensors().size());

@@ -31,7 +31,7 @@ bool names_rows(const OpCall& level, int64_t dim) {
   const OpCall& call = outermost_call(level);
   if (!sees_global_sizes(call.mesh())) return false;
   const auto& index = call.tensor(1);
-  if (index.ndim() == 0 || index.tensor.numel() == 0 ||
+  if (index.ndim() == 0 || has_empty_rows(index.tensor, dim) ||
       !are_alike(call.tensor(0).sizes(), index.sizes(), dim)) {
     return false;
   }
@@ -41,22 +41,13 @@ bool names_rows(const OpCall& level, int64_t dim) {
   return true;
 }
 
-/// Whether the rows of an index have no elements here, so that none name any: a level above has cut
-/// the other dims.
-bool has_empty_rows(const Tensor& index, int64_t dim) {
-  for (int64_t d = 0; d < index.dim(); ++d) {
-    if (d != dim && index.size(d) == 0) return true;
-  }
-  return false;
-}
-
-/// The number of every row, plain.
+/// The number of every row, plain and long.
 Tensor row_numbers(const Tensor& index, int64_t dim) {
   Tensor list = index;
   for (int64_t d = index.dim() - 1; d >= 0; --d) {
     if (d != dim) list = list.narrow(d, 0, 1).squeeze(d);
   }
-  return plain_numbers(list);
+  return plain_numbers(list).to(at::kLong);  // none may be of any type
 }
 
 /// What LibTorch asks of all sizes, which it might not find in the parts of every rank: those of
@@ -203,8 +194,10 @@ std::optional<Decision> gather(const OpCall& call) {
     return is_cut && lacks_other_dims(call, dim) ? gather_elements(call, dim)
                                                  : by_lines(call, true);
   }
-  const Layout cut =
-      index.is_shard() && index.shard_dim() == dim ? index.layout() : even_layout(call, dim, index);
+  const Layout cut = index.is_shard() && index.shard_dim() == dim ? index.layout()
+                     : outermost_call(call).tensor(1).tensor.numel() == 1
+                         ? Layout()  // one number: of it every rank has the result, as of index
+                         : even_layout(call, dim, index);
   decision.inputs = {self.layout(), cut};
   decision.outputs.push_back(cut);
   if (call.mesh().size() == 1) return decision;

@@ -17,4 +17,8 @@ const OpCall& outermost_call(const OpCall& call);
 /// Whether a level over `mesh` sees the same sizes on all ranks of the whole mesh.
 bool sees_global_sizes(const DeviceMesh& mesh);
 
+/// Whether the rows along `dim` of a level's tensor have no elements at this place, since a level
+/// above has cut the other dims: on all ranks of the level then.
+bool has_empty_rows(const at::Tensor& part, int64_t dim);
+
 }  // namespace shard

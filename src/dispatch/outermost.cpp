@@ -24,6 +24,13 @@ bool sees_global_sizes(const DeviceMesh& mesh) {
   return mesh.root().ndim() == 1 || mesh.root_dims().front() == 0;
 }
 
+bool has_empty_rows(const at::Tensor& part, int64_t dim) {
+  for (int64_t d = 0; d < part.dim(); ++d) {
+    if (d != dim && part.size(d) == 0) return true;
+  }
+  return false;
+}
+
 detail::LevelScope::LevelScope(const OpCall& call)
     : before_(std::exchange(outermost, &outermost_call(call))) {}
 detail::LevelScope::~LevelScope() { outermost = before_; }

@@ -144,7 +144,9 @@ std::vector<Case> cases() {
          x.flip({0, 0});
        }},
       {"topk", [](const Tensor& x) { x.topk(9, 0); }},
+      {"topk_of_a_line", [](const Tensor& x) { x.select(1, 0).topk(9); }},
       {"kthvalue", [](const Tensor& x) { x.kthvalue(0, 0); }},
+      {"kthvalue_of_a_line", [](const Tensor& x) { x.select(1, 0).kthvalue(8); }},
       {"sum_of_a_dim_twice",
        [](const Tensor& x) {
          x.sum(std::vector<int64_t>{0, 0});

@@ -141,6 +141,30 @@ TEST(Places, ScatterByANumberAnElement) {
   }
 }
 
+// ---- orders along lines
+
+/// The other dim of the line is cut too: one place has it, the other has nothing.
+TEST(Places, OrderOfALineThatAnotherCutMakesEmpty) {
+  for (const Partition& one : {Partition{1, 0}, Partition{0, 1}}) {
+    const std::vector<Cut> lines{{d({1, 7}), {Shard(0), Shard(1)}, {one, {3, 4}}},
+                                 {d({1, 7}), {Shard(1), Shard(0)}, {{0, 7}, one}},
+                                 {d({1, 7}), {Replicate(), Shard(1)}, {{}, {5, 2}}}};
+    for (const auto& line : lines) {
+      const auto expect_equal = [&](const std::function<std::tuple<Tensor, Tensor>(Tensor)>& op) {
+        expect_equal_at_all_places({line}, [&](const Tensors& t) {
+          const auto [values, indices] = op(t[0]);
+          return values * (indices + 1);
+        });
+      };
+      expect_equal([](const Tensor& t) { return t.sort(1, /*descending=*/true); });
+      expect_equal([](const Tensor& t) { return t.topk(3, 1); });
+      expect_equal([](const Tensor& t) { return t.kthvalue(5, 1); });
+      expect_equal([](const Tensor& t) { return t.median(1, /*keepdim=*/true); });
+      expect_equal([](const Tensor& t) { return t.mode(1); });
+    }
+  }
+}
+
 // ---- views
 
 TEST(Places, ViewsThatMergeACutDimOfSizeOne) {

@@ -9,6 +9,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 const Check kForward{.gradients = false, .double_backward = false};
+const Check kSorted{.gradients = false, .double_backward = false, .traffic = 4};
 const Check kInDouble{.gradients = false, .double_backward = false, .both_precisions = false};
 
 at::Tensor x() { return torch::randn({2, 8, 3}, at::kDouble); }
@@ -107,6 +108,19 @@ std::vector<Sample> samples() {
        {constant(rows, 1), constant(values)},
        [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },
        kForward},
+      {"searchsorted_by_a_sorter",
+       {constant(row.flip(0), 0), constant(values)},
+       [](const Tensors& t) {
+         const at::Tensor order = at::argsort(t[0]);
+         return at::searchsorted(t[0], t[1], false, false, "right", order);
+       },
+       kSorted},
+      {"searchsorted_of_a_number_by_a_sorter",
+       {constant(row.flip(0), 0)},
+       [](const Tensors& t) {
+         return at::searchsorted(t[0], 0.25, true, false, {}, at::argsort(t[0]));
+       },
+       kSorted},
       {"searchsorted_of_a_number",
        {constant(row, 0)},
        [](const Tensors& t) { return at::searchsorted(t[0], 0.25); },

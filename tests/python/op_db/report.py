@@ -22,9 +22,7 @@ REASONS = {
 }
 # Why a cut tensor is gathered, by the ops that do it.
 GATHERS = {
-    r"searchsorted|bucketize": "a sorted row is searched whole",
     r"::index|unsafe_masked|::put|::gather|::scatter|::take": "an index for every element; no dim to move the cut to",
-    r"sort|kthvalue|median|quantile|topk|mode": "an order along the cut dim; no dim to move the cut to",
     r"cum": "a scan along the cut dim; no dim to move the cut to",
     r"cross": "the components of vectors are cut; no dim to move the cut to",
     r"unique": "slices are compared with those of all ranks",
