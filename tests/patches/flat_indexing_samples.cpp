@@ -32,6 +32,10 @@ std::vector<Sample> samples() {
          return at::take(t[0], places.view({2, 2})).square();
        },
        once},
+      {"take_from_columns_that_lie_apart",
+       {sharded(torch::randn({1, 6, 11}, at::kDouble).transpose(1, 2), 1)},
+       [=](const Tensors& t) { return at::take(t[0], places).square(); },
+       once},
       {"take_from_cut_columns",
        {sharded(torch::randn({2, 8, 6}, at::kDouble), 1)},
        [=](const Tensors& t) { return at::take(t[0], places).square(); },
