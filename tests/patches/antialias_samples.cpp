@@ -30,7 +30,7 @@ void add(std::vector<Sample>& all, const std::string& name, const Options& optio
 
 std::vector<Sample> cases() {
   torch::manual_seed(43);
-  const auto field = [](std::vector<int64_t> sizes) { return torch::randn(sizes); };
+  const auto field = [](const std::vector<int64_t>& sizes) { return torch::randn(sizes); };
   std::vector<Sample> all;
   add(all, "times_2", by_factor({2, 2}));
   add(all, "times_1_5", by_factor({1.5, 1.5}));

@@ -25,7 +25,7 @@ Sample bicubic_case(std::string name, Options options, bool align_corners = fals
 
 std::vector<Sample> cases() {
   torch::manual_seed(41);
-  const auto field = [](std::vector<int64_t> sizes) { return torch::randn(sizes); };
+  const auto field = [](const std::vector<int64_t>& sizes) { return torch::randn(sizes); };
   return {
       bicubic_case("times_2", by_factor({2, 2})),
       bicubic_case("times_2_aligned_corners", by_factor({2, 2}), true),

@@ -74,7 +74,7 @@ void expect_equal_at_all_places(const std::vector<Cut>& cuts, const Op& op) {
   });
 }
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
 
 /// Along the outer mesh dim: several rows and one, several and none, all on the second.
 const std::vector<Partition>& outer_pieces_of_four() {

@@ -15,7 +15,7 @@ using Tensors = std::vector<Tensor>;
 
 enum Mode : uint8_t { kSum, kMean, kMax };
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
 /// 11 rows of a table of 7: row 3 often.
 Tensor numbers() { return torch::tensor({3, 0, 6, 3, 3, 1, 5, 2, 3, 4, 0}); }
 /// Five bags of them, one empty; as LibTorch's padding takes row 3, one may be nothing but padding.

@@ -13,8 +13,8 @@ using Tensors = std::vector<Tensor>;
 
 const Check kPlaces{.gradients = false, .double_backward = false};
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
-Tensor bits(std::vector<int64_t> sizes) { return torch::rand(sizes) > 0.4; }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor bits(const std::vector<int64_t>& sizes) { return torch::rand(sizes) > 0.4; }
 
 std::vector<Sample> places() {
   torch::manual_seed(400);

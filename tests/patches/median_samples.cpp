@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-Tensor d(std::vector<int64_t> sizes) { return torch::randn(sizes, at::kDouble); }
+Tensor d(const std::vector<int64_t>& sizes) { return torch::randn(sizes, at::kDouble); }
 Tensor with_nans(const Tensor& x) {
   return at::where(x > 0.8, std::numeric_limits<double>::quiet_NaN(), x);
 }

@@ -17,8 +17,8 @@ using torch::Tensor;
 using Tensors = std::vector<Tensor>;
 using Options = F::ConvTranspose2dFuncOptions;
 
-Tensor field(std::vector<int64_t> sizes) { return torch::randn(sizes); }
-Tensor filter(std::vector<int64_t> sizes) { return torch::randn(sizes) * 0.3; }
+Tensor field(const std::vector<int64_t>& sizes) { return torch::randn(sizes); }
+Tensor filter(const std::vector<int64_t>& sizes) { return torch::randn(sizes) * 0.3; }
 
 /// conv_transpose2d of a (2, 2, rows, 5) field with 3 output channels, sharded by rows.
 Sample spread_case(std::string name, int64_t kernel, Options options, int64_t rows = 7,
