@@ -4,6 +4,7 @@
 #include <ATen/ops/where.h>
 #include <shard/patch.h>
 #include <shard/reduced.h>
+#include <shard/route.h>
 
 namespace shard {
 namespace {
@@ -24,6 +25,9 @@ Tensor take_from_whole(const Tensor& self, const Tensor& index, const DeviceMesh
 
 /// The elements of the flattened tensor, as its rows.
 Tensor take(const Tensor& x, const Tensor& by) {
+  check_index_dtype("aten::take", by, /*takes_int=*/false);
+  TORCH_CHECK_INDEX(x.numel() > 0 || by.numel() == 0, "take: got ", by.numel(),
+                    " indices of a tensor without elements; expected none.");
   const Tensor self = reduced(x);
   const Tensor index = reduced(by);
   if (!is_cut(self)) {
@@ -33,10 +37,31 @@ Tensor take(const Tensor& x, const Tensor& by) {
   return self.reshape({-1}).index_select(0, places.reshape({-1})).reshape(index.sizes());
 }
 
+void check_put(const OpCall& call) {
+  const Tensor& self = call.tensor(0).tensor;
+  const Tensor& index = call.tensor(1).tensor;
+  const Tensor& source = call.tensor(2).tensor;
+  check_index_dtype(call.name(), index, /*takes_int=*/false);
+  check<SpecMismatch>(index.numel() == source.numel() && source.scalar_type() == self.scalar_type(),
+                      call.name(), "got ", source.numel(), " values of ", source.scalar_type(),
+                      "; expected ", index.numel(), " of ", self.scalar_type(), ", one an index.");
+}
+
+/// Every rank has the whole index.
+void check_elements(const Tensor& index, int64_t numel) {
+  if (index.numel() == 0) return;
+  const auto least = index.min().item<int64_t>();
+  const auto largest = index.max().item<int64_t>();
+  TORCH_CHECK_INDEX(least >= -numel && largest < numel, "put: got indices from ", least, " to ",
+                    largest, "; expected ", -numel, " to ", numel - 1, ", as self has ", numel,
+                    " elements.");
+}
+
 /// put(self, index, source, accumulate): flat indices, of which every rank writes those in its
 /// part.
 std::optional<Decision> put(const OpCall& call) {
   const auto& self = call.tensor(0);
+  check_put(call);
   const Layout layout = self.is_partial() ? Layout() : self.layout();
   Decision decision;
   decision.inputs.resize(3);
@@ -54,6 +79,7 @@ std::optional<Decision> put(const OpCall& call) {
                     writes = self.is_written](c10::ArrayRef<IValue> arguments) {
     Tensor local = arguments[0].toTensor();
     if (!writes) local = local.clone();
+    check_elements(arguments[1].toTensor(), numel);
     if (rows == 0) return std::vector<IValue>{local};
     Tensor index = arguments[1].toTensor().reshape(-1);
     index = at::where(index.lt(0), index + numel, index);

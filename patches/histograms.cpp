@@ -5,16 +5,22 @@
 #include <ATen/ops/_histogramdd_from_bin_tensors.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/histc.h>
 #include <ATen/ops/histogram.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <shard/reduction_patch.h>
 #include <shard/route.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -225,6 +231,35 @@ Tensor count_before(const Tensor& row, c10::ArrayRef<IValue> arguments) {
   return at::searchsorted(row, arguments[1].toScalar(), out_int32, right, side);
 }
 
+/// Where LibTorch's search ends in a row of `size` elements of which the first `below` are too
+/// small for the value and those from `numbers` on are NaNs, which its comparisons take for too
+/// small.
+Tensor found_between(const Tensor& below, const Tensor& numbers, int64_t size) {
+  Tensor begin = at::zeros_like(below);
+  Tensor end = at::full_like(below, size);
+  for (int64_t left = size; left > 0; left /= 2) {
+    const Tensor middle = (begin + end).div(2, "floor");
+    const Tensor goes_left = below.le(middle).logical_and(middle.lt(numbers));
+    const Tensor is_open = begin.lt(end);
+    begin = at::where(is_open.logical_and(goes_left.logical_not()), middle + 1, begin);
+    end = at::where(is_open.logical_and(goes_left), middle, end);
+  }
+  return begin;
+}
+
+/// As count_before for rows of `size` elements of which this rank has a `part`; NaNs are last.
+/// Collective; the same on every rank.
+Tensor count_before_with_nans(const Tensor& part, int64_t size, c10::ArrayRef<IValue> arguments,
+                              const DeviceMesh& mesh) {
+  const Tensor is_nan = at::isnan(part);
+  const Tensor numbers = is_nan.logical_not().sum(-1, /*keepdim=*/part.dim() > 1);
+  const Tensor infinite = part.masked_fill(is_nan, std::numeric_limits<double>::infinity());
+  const Tensor below = at::minimum(count_before(infinite, arguments), numbers);
+  const Tensor found = found_between(reduced_over_ranks(below.to(at::kLong), mesh, ReduceOp::Sum),
+                                     reduced_over_ranks(numbers, mesh, ReduceOp::Sum), size);
+  return found.to(arguments[2].toBool() ? at::kInt : at::kLong);
+}
+
 /// Whether the sorter, which is the last tensor, is for one row, which is cut.
 bool has_sorter_of_cut_row(const OpCall& call, size_t tensors_without) {
   const auto& row = call.tensor(0);
@@ -238,12 +273,35 @@ Decision counted_in_order(const OpCall& call) {
   Decision decision;
   decision.inputs.resize(call.tensors().size());
   decision.inputs.front() = decision.inputs.back() = cut;
-  decision.outputs.push_back({Partial(), {}});
+  const auto sorter = call.tensors().back().tensor.scalar_type();
+  check<SpecMismatch>(sorter == at::kLong, call.name(), "got a sorter of ", sorter,
+                      "; expected Long. Convert it.");
+  const bool may_have_nans = call.tensor(0).tensor.is_floating_point();
+  decision.outputs.push_back(may_have_nans ? Layout() : Layout(Partial(), {}));
   if (call.mesh().size() == 1) return decision;
-  decision.local = [cut, name = call.name(), mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+  decision.local = [=, size = call.tensor(0).sizes().front(), name = call.name(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
     const RowRoute route(name, plain_numbers(arguments[5].toTensor()), cut.partition, mesh);
     const Tensor row = route.fetch(plain_numbers(arguments[0].toTensor()), 0);
-    return std::vector<IValue>{count_before(row, arguments)};
+    return std::vector<IValue>{may_have_nans ? count_before_with_nans(row, size, arguments, mesh)
+                                             : count_before(row, arguments)};
+  };
+  return decision;
+}
+
+/// Of rows without sorter that are cut: every rank counts in its part.
+Decision counted_by_parts(const OpCall& call) {
+  const auto& row = call.tensor(0);
+  Decision decision;
+  decision.inputs.resize(call.tensors().size());
+  decision.inputs[0] = row.layout();
+  decision.outputs.push_back({Partial(), {}});
+  if (!row.tensor.is_floating_point() || call.mesh().size() == 1) return decision;
+  decision.outputs[0] = Layout();
+  decision.local = [size = row.sizes().back(),
+                    mesh = call.mesh()](c10::ArrayRef<IValue> arguments) {
+    return std::vector<IValue>{
+        count_before_with_nans(arguments[0].toTensor(), size, arguments, mesh)};
   };
   return decision;
 }
@@ -258,11 +316,7 @@ std::optional<Decision> searchsorted(const OpCall& call) {
   Decision decision;
   decision.inputs.resize(call.tensors().size());
   decision.outputs.resize(1);
-  if (row.shard_dim() == last && row.is_shard() && !has_sorter) {
-    decision.inputs[0] = row.layout();
-    decision.outputs[0] = Layout(Partial(), {});
-    return decision;
-  }
+  if (row.shard_dim() == last && row.is_shard() && !has_sorter) return counted_by_parts(call);
   Layout layout = row.is_shard() ? row.layout() : values.is_shard() ? values.layout() : Layout();
   if (last == 0) {  // one row for all values
     if (!row.is_shard() && values.is_shard()) {
@@ -280,14 +334,10 @@ std::optional<Decision> searchsorted(const OpCall& call) {
 std::optional<Decision> searchsorted_number(const OpCall& call) {
   const auto& row = call.tensor(0);
   if (has_sorter_of_cut_row(call, 1)) return counted_in_order(call);
-  const bool has_sorter = call.tensors().size() > 1;
+  if (row.is_shard() && call.tensors().size() == 1) return counted_by_parts(call);
   Decision decision;
   decision.inputs.resize(call.tensors().size());
   decision.outputs.resize(1);
-  if (row.is_shard() && !has_sorter) {
-    decision.inputs[0] = row.layout();
-    decision.outputs[0] = Layout(Partial(), {});
-  }
   return decision;
 }
 

@@ -36,7 +36,11 @@ struct Indexing {
   }
   void add(const OpCall& call, const at::Tensor& index, int64_t first) {
     const int64_t covered = is_mask(index) ? index.dim() : 1;
-    if (is_mask(index)) check_mask(call, index, first);
+    if (is_mask(index)) {
+      check_mask(call, index, first);
+    } else {
+      check_index_dtype(call.name(), index, /*takes_int=*/true);
+    }
     for (int64_t dim = first; dim < first + covered; ++dim) {
       dims.push_back(dim);
       is_adjacent &= dim == dims.front() + static_cast<int64_t>(dims.size()) - 1;

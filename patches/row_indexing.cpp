@@ -46,6 +46,7 @@ std::optional<Decision> index_select(const OpCall& call) {
   const auto& self = call.tensor(0);
   const auto& list = call.tensor(1);
   const int64_t dim = call.dim(1, self.ndim());
+  check_index_dtype(call.name(), list.tensor, /*takes_int=*/true);
   const bool takes_rows = self.is_shard() ? self.shard_dim() == dim : list.is_shard();
   if (list.ndim() != 1 || !takes_rows) return by_whole_list(call);
   Decision decision;
@@ -83,6 +84,7 @@ Rule writing_rows(Write write, RowRoute::Repeats repeats, bool is_in_place) {
     const auto& self = call.tensor(0);
     const auto& source = call.tensor(2);
     const int64_t dim = call.dim(1, self.ndim());
+    check_index_dtype(call.name(), call.tensor(1).tensor, write != copy);
     const bool rows_travel = self.is_shard()
                                  ? self.shard_dim() == dim
                                  : call.tensor(1).is_shard() || source.shard_dim() == dim;
@@ -114,6 +116,7 @@ Rule filling_rows(bool is_in_place) {
   return [=](const OpCall& call) -> std::optional<Decision> {
     const auto& self = call.tensor(0);
     const int64_t dim = call.dim(1, self.ndim());
+    check_index_dtype(call.name(), call.tensor(1).tensor, /*takes_int=*/false);
     if (call.tensor(1).ndim() != 1 || self.shard_dim() != dim) {
       Decision decision;
       const Layout layout = self.is_partial() ? Layout() : self.layout();

@@ -50,11 +50,12 @@ Tensor row_numbers(const Tensor& index, int64_t dim) {
   return plain_numbers(list).to(at::kLong);  // none may be of any type
 }
 
-/// What LibTorch asks of all sizes, which it might not find in the parts of every rank: those of
-/// the index are at most self's but for `dim`, and at most the source's.
-void check_sizes(const OpCall& call, int64_t dim) {
+/// What LibTorch asks of the index and of all sizes, which it might not find in the parts of every
+/// rank: those of the index are at most self's but for `dim`, and at most the source's.
+void check_index(const OpCall& call, int64_t dim) {
   const auto& index = call.tensor(1);
   if (&outermost_call(call) != &call || index.tensor.numel() == 0) return;
+  check_index_dtype(call.name(), index.tensor, /*takes_int=*/true);
   for (size_t i = 0; i < call.tensors().size(); ++i) {
     const auto sizes = call.tensor(i).sizes();
     bool fits = std::max<size_t>(sizes.size(), 1) == std::max<size_t>(index.sizes().size(), 1);
@@ -93,7 +94,7 @@ Decision by_lines(const OpCall& call, bool result_is_like_index) {
   const auto sizes = call.tensor(0).sizes();
   const int64_t ndim = call.tensor(0).ndim();
   const int64_t along = call.dim(1, ndim);
-  check_sizes(call, along);
+  check_index(call, along);
   Layout cut;
   for (const auto& argument : call.tensors()) {
     if (argument.is_shard() && argument.ndim() == ndim && !cut.is_shard()) cut = argument.layout();
@@ -182,7 +183,7 @@ std::optional<Decision> gather(const OpCall& call) {
   const auto& self = call.tensor(0);
   const auto& index = call.tensor(1);
   const int64_t dim = call.dim(1, self.ndim());
-  check_sizes(call, dim);
+  check_index(call, dim);
   Decision decision;
   if (!self.is_shard() && index.is_shard() && index.shard_dim() == dim) {
     decision.inputs = {Layout(), index.layout()};
@@ -237,6 +238,13 @@ void reduce(Tensor& self, int64_t dim, const RowRoute::Delivery& delivery,
   self.index_add_(dim, delivery.rows, delivery.values);
 }
 
+/// Whether index_reduce has a kernel for what scatter_reduce does.
+bool reduces_rows(const OpCall& call) {
+  const auto dtype = call.tensor(0).tensor.scalar_type();
+  const bool is_product = call.argument(4).toStringView() == "prod";
+  return dtype != at::kBool && !(is_product && at::isReducedFloatingType(dtype));
+}
+
 /// x with the source's elements added, of which there are as many as the index has.
 Tensor with_added_elements(const Tensor& x, int64_t dim, const Tensor& index,
                            const Tensor& source) {
@@ -270,11 +278,13 @@ Rule scatter(Write write, RowRoute::Repeats repeats, bool is_in_place) {
     const auto& index = call.tensor(1);
     const auto& source = call.tensor(2);
     const int64_t dim = call.dim(1, self.ndim());
+    check_index(call, dim);
     const bool is_cut = self.is_shard() ? self.shard_dim() == dim
                                         : index.shard_dim() == dim || source.shard_dim() == dim;
     const auto have_sizes_of_index = [](const OpCall& whole) {
       return whole.tensor(1).sizes() == whole.tensor(2).sizes();
     };
+    if (write == reduce && !reduces_rows(call)) return by_lines(call, false);
     if (!is_cut || !names_rows(call, dim) || !have_sizes_of_index(outermost_call(call))) {
       const bool adds_elements =
           write == add && self.is_shard() && self.shard_dim() == dim && lacks_other_dims(call, dim);

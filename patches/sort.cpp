@@ -117,6 +117,9 @@ std::optional<Decision> topk(const OpCall& call) {
   if (!is_cut_line(call, dim)) return along_dims(2)(call);
   const int64_t k = call.integer(1);
   const int64_t n = total_of(call.tensor(0).layout().partition);
+  const auto dtype = call.tensor(0).tensor.scalar_type();
+  check<SpecMismatch>(dtype != at::kBool, call.name(), "got ", dtype,
+                      "; expected numbers, as LibTorch does. Convert the tensor.");
   check<SpecMismatch>(k >= 0 && k <= n, call.name(), "got k = ", k, "; expected 0 <= k <= ", n,
                       ", the size of the dim.");
   const bool descending = call.argument(3).toBool();
@@ -163,10 +166,13 @@ std::optional<Decision> one_of_a_line(const OpCall& call, size_t dim_argument, c
 /// kthvalue(self, k, dim, keepdim)
 std::optional<Decision> kthvalue(const OpCall& call) {
   const int64_t k = call.integer(1);
+  const auto sizes = call.tensor(0).sizes();
+  const int64_t n =
+      sizes.empty() ? 1 : sizes[static_cast<size_t>(call.dim(2, call.tensor(0).ndim()))];
+  check<SpecMismatch>(k >= 1 && k <= n, call.name(), "got k = ", k, "; expected 1 <= k <= ", n,
+                      ", the size of the dim.");
   return one_of_a_line(
       call, 2, [k](const Tensor& part, const Partition& cut, const DeviceMesh& mesh) {
-        check<SpecMismatch>(k >= 1 && k <= total_of(cut), "aten::kthvalue", "got k = ", k,
-                            "; expected 1 <= k <= ", total_of(cut), ", the size of the dim.");
         return element_in_order(k - 1, sorted_part(part), offset_of(cut, mesh.rank()), mesh);
       });
 }

@@ -56,6 +56,9 @@ class RowRoute {
   at::Tensor served_rows_;       ///< which, as numbers among its own rows
 };
 
+/// An index has a dtype that LibTorch takes: Long or, of some ops, Int. Errors: SpecMismatch.
+void check_index_dtype(const std::string& op, const at::Tensor& index, bool takes_int);
+
 /// A tensor of numbers that all ranks of an inner level need whole: the plain tensor itself.
 at::Tensor plain_numbers(const at::Tensor& numbers);
 

@@ -112,6 +112,13 @@ RowRoute::Delivery RowRoute::deliver(const Tensor& values, int64_t dim) const {
   return {served_rows_, delivered};
 }
 
+void check_index_dtype(const std::string& op, const Tensor& index, bool takes_int) {
+  const auto dtype = index.scalar_type();
+  check<SpecMismatch>(dtype == at::kLong || (takes_int && dtype == at::kInt), op,
+                      "got an index of ", dtype, "; expected Long", takes_int ? " or Int" : "",
+                      ". Convert it with to(at::kLong).");
+}
+
 Tensor plain_numbers(const Tensor& numbers) {
   Tensor whole = numbers;
   while (is_shard_tensor(whole)) {

@@ -139,7 +139,8 @@ bool is_cut_line(const OpCall& level, int64_t dim) {
     return false;
   }
   const Tensor& whole = call.tensor(0).tensor;
-  return whole.numel() > 0 && whole.numel() == whole.size(dim);
+  const bool has_keys = whole.scalar_type() != at::kUInt64;  // they are signed
+  return has_keys && whole.numel() > 0 && whole.numel() == whole.size(dim);
 }
 
 SortedPart sorted_part(const Tensor& part, bool descending) {

@@ -124,6 +124,21 @@ std::vector<Case> cases() {
        [=](const Tensor& x) {
          x.gather(0, integers(x).repeat({1, 2}) * 0);
        }},
+      {"gather_by_floats", [](const Tensor& x) { x.gather(0, x * 0); }},
+      {"scatter_by_floats", [](const Tensor& x) { x.scatter_add(0, x * 0, x); }},
+      {"index_by_floats", [](const Tensor& x) { x.index({torch::tensor({1.5})}); }},
+      {"rows_by_floats", [](const Tensor& x) { x.index_select(0, torch::tensor({1.5})); }},
+      {"rows_added_by_floats",
+       [](const Tensor& x) { x.index_add(0, torch::tensor({1.5}), x.slice(0, 0, 1)); }},
+      {"take_by_floats", [](const Tensor& x) { x.take(torch::tensor({1.5})); }},
+      {"put_before_the_first", [](const Tensor& x) { x.put(torch::tensor({-29}), x.view(-1)[0]); }},
+      {"put_behind_the_last", [](const Tensor& x) { x.put(torch::tensor({28}), x.view(-1)[0]); }},
+      {"put_of_more", [](const Tensor& x) { x.put(torch::tensor({2}), x.select(0, 0)); }},
+      {"searchsorted_by_a_sorter_of_ints",
+       [](const Tensor& x) {
+         const Tensor row = x.select(1, 0);
+         at::searchsorted(row, 2.5, false, false, {}, row.to(at::kInt));
+       }},
       {"gather_of_three_dims", [=](const Tensor& x) { x.gather(0, integers(x).unsqueeze(0) * 0); }},
       {"scatter_of_more_rows_than_the_source",
        [=](const Tensor& x) { x.scatter(1, integers(x) * 0, x.slice(0, 1)); }},

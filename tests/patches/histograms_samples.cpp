@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <limits>
+
 namespace shard::testing {
 namespace {
 
@@ -11,6 +13,8 @@ using Tensors = std::vector<at::Tensor>;
 const Check kForward{.gradients = false, .double_backward = false};
 const Check kSorted{.gradients = false, .double_backward = false, .traffic = 4};
 const Check kInDouble{.gradients = false, .double_backward = false, .both_precisions = false};
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 at::Tensor x() { return torch::randn({2, 8, 3}, at::kDouble); }
 
@@ -96,6 +100,19 @@ std::vector<Sample> samples() {
        {constant(row, 0), constant(values)},
        [](const Tensors& t) { return at::searchsorted(t[0], t[1]); },
        kForward},
+      {"searchsorted_in_a_cut_row_that_ends_in_nans",
+       {constant(torch::tensor({-2., -1., 0., 1., 2., kNan, kNan}), 0),
+        constant(torch::tensor({-3., -1., 0.5, 2., 3., kNan}))},
+       [](const Tensors& t) {
+         return at::searchsorted(t[0], t[1]) + 9 * at::searchsorted(t[0], t[1], false, true);
+       },
+       kSorted},
+      {"searchsorted_row_by_row_with_nans",
+       {constant(torch::tensor({{0., 1., 2., kNan}, {kNan, kNan, kNan, kNan}, {0., 0., 1., 1.}}),
+                 1),
+        constant(torch::tensor({{0.5, 3.}, {0.5, kNan}, {0., 1.}}))},
+       [](const Tensors& t) { return at::searchsorted(t[0], t[1], /*out_int32=*/true); },
+       kSorted},
       {"searchsorted_of_cut_values",
        {constant(row), constant(values, 1)},
        [](const Tensors& t) { return at::searchsorted(t[0], t[1], false, /*right=*/true); },

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <shard/launch.h>
+#include <shard/tensor.h>
 #include <support/samples.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -190,6 +192,25 @@ Sample random_sample(Random& r) {
           check};
 }
 SHARD_RANDOM_SAMPLES(RandomGather, random_sample);
+
+/// index_reduce, by which rows travel, has fewer kernels than scatter_reduce.
+TEST(ScatterReduce, OfTypesThatIndexReduceLacks) {
+  const Tensor places = torch::tensor({3, 0, 3, 2});
+  const Tensor flags = torch::tensor({true, false, false, true});
+  const Tensor numbers = torch::tensor({0.5, 1.5, 2., 3.}).to(at::kBFloat16);
+  run_ranks(3, [&](World& world) {
+    const auto cut = [&](const Tensor& t) {
+      return scatter_tensor(t, 0, world.mesh(), {Shard(0)}, {0, 3, 1});
+    };
+    for (const char* how : {"prod", "amax", "amin"}) {
+      for (const Tensor& t : {flags, numbers}) {
+        const Tensor got = cut(t).scatter_reduce(0, cut(places), cut(t), how);
+        const Tensor expected = t.scatter_reduce(0, places, t, how);
+        EXPECT_TRUE(torch::equal(ShardTensor(got).full(), expected)) << how << " of " << t.dtype();
+      }
+    }
+  });
+}
 
 }  // namespace
 }  // namespace shard::testing
