@@ -89,6 +89,7 @@ class Execution {
   Tensor wrap_result(const Tensor& local, size_t index);
   SpecRef spec_for(const Tensor& local, const Layout& layout) const;
   bool has_ambiguous_order() const;
+  bool has_counted_sizes() const;
   void find_global_strides();
   void take_global_strides(ShardTensorImpl* impl, size_t index) const;
 
@@ -360,13 +361,22 @@ SpecRef Execution::spec_for(const Tensor& local, const Layout& layout) const {
 ///
 /// NOTE [One memory order on all ranks]: the same for new results where the locals cannot tell.
 bool Execution::has_ambiguous_order() const {
-  if (info_.is_mutating) return false;
+  if (info_.is_mutating || has_counted_sizes()) return false;
   const bool is_ordered =
       std::any_of(tensors_.begin(), tensors_.end(),
                   [](const TensorArgument& t) { return t.spec && !t.tensor.is_contiguous(); });
   return is_ordered && std::any_of(tensors_.begin(), tensors_.end(), [](const TensorArgument& t) {
            return t.spec && has_thin_pieces(*t.spec);
          });
+}
+
+/// Of those that may, only indexing by lists alone has sizes that are known without the values.
+bool Execution::has_counted_sizes() const {
+  return info_.has_counted_sizes &&
+         (tensors_.size() < 2 ||
+          std::any_of(tensors_.begin() + 1, tensors_.end(), [](const TensorArgument& t) {
+            return t.tensor.scalar_type() == at::kBool || t.tensor.scalar_type() == at::kByte;
+          }));
 }
 
 void Execution::find_global_strides() {

@@ -47,6 +47,7 @@ OpInfo read(const c10::OperatorHandle& op) {
     info.is_view |= aliases && !writes;
   }
   info.changes_metadata = op.hasTag(at::Tag::inplace_view);
+  info.has_counted_sizes = op.hasTag(at::Tag::dynamic_output_shape);
   info.is_composite = decomposes(op);
   if (const auto* entry = find_rule(info.name)) {
     info.rule = entry->rule;

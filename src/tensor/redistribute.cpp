@@ -110,10 +110,11 @@ Tensor move_rows(const Tensor& own, int64_t dim, const std::vector<std::vector<R
 
 Tensor redistribute_local(const Tensor& local, const ShardTensorSpec& from,
                           const ShardTensorSpec& to, const DeviceMesh& mesh) {
-  if (from.same_layout(to) || mesh.size() == 1) return local;
+  if (from.same_layout(to)) return local;
   if (to.is_shard() && impl_of(local) && is_cut_along(local, to.shard_dim())) {
     return redistribute_local(uncut(local, to.shard_dim()), from, to, mesh);
   }
+  if (mesh.size() == 1) return local;
   if (to.is_partial()) {
     check<SpecMismatch>(!from.is_partial(), "redistribute", "got ", from.placement(), " -> ",
                         to.placement(),

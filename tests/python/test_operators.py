@@ -49,6 +49,11 @@ def test_unary_and_matrix_products(on_ranks):
     same(on_ranks, lambda a, n: (-a, +a, abs(-a), ~n, ~(a > 1), a.round(), a @ a.T, a.T @ a, a @ A[0], a.T @ A), A, N)
 
 
+def test_sizes_that_depend_on_values_of_a_transposed_tensor(on_ranks):
+    mask = torch.tensor([True, False, True, True])
+    same(on_ranks, lambda a: ((a.T > 2).nonzero(), a.T[mask, torch.tensor([1, 0, 6])], a[:, ::3][a[:, 0] > 2, 1]), A)
+
+
 def test_numbers_and_truth(on_ranks):
     same(on_ranks, lambda a: (float(a.sum()), int(a.sum()), bool((a > 0).all()), len(a), a.numel(), a.dim(), a.sum().item(),
                               a.shape, a.T.shape, a.size(1), a.nelement(), str(a.dtype) == "torch.float64", a.is_cpu, a.is_floating_point()), A)

@@ -100,6 +100,17 @@ TEST(Grid, ASecondCutKeepsTheFirst) {
   });
 }
 
+TEST(Grid, AMeshDimOfOnePlaceCutsAsOthersDo) {
+  run_ranks(2, [](World& world) {
+    const auto mesh = world.mesh({{"a", 1}, {"b", 2}});
+    const Tensor plain = torch::arange(8., torch::kDouble).view({2, 4});
+    const auto x = scatter_tensor(plain, 0, mesh, {Shard(0), Shard(1)}).requires_grad_();
+    const auto y = scatter_tensor(plain + 1, 0, mesh, {Shard(1), Shard(0)});
+    ((x * y).reshape(-1) * x.reshape(-1)).sum().backward();
+    EXPECT_TRUE(torch::equal(ShardTensor(x.grad()).full(), 2 * plain * (plain + 1)));
+  });
+}
+
 TEST(Grid, RefusesWhatDoesNotFitTheMesh) {
   run_ranks(4, [](World& world) {
     const auto mesh = world.mesh({{"a", 2}, {"b", 2}});
