@@ -48,7 +48,7 @@ class PeersTable : public ::testing::TestWithParam<Size> {};
 TEST_P(PeersTable, OfCutAndWholeQueriesAndKeys) {
   torch::manual_seed(1);
   const auto [batch, n, width] = GetParam();
-  const auto whole = [&] { return rows(batch, 4, n, width); };
+  const auto whole = [batch = batch, n = n, width = width] { return rows(batch, 4, n, width); };
   Check check = once();
   check.grid = Check::Grid::None;
   const Function f = attention();

@@ -13,7 +13,7 @@ using Options = F::InterpolateFuncOptions;
 Options by_factor(std::vector<double> factor) { return Options().scale_factor(factor); }
 Options to_size(std::vector<int64_t> size) { return Options().size(size); }
 
-Sample bicubic_case(std::string name, Options options, bool align_corners = false,
+Sample bicubic_case(std::string name, const Options& options, bool align_corners = false,
                     Tensor x = torch::randn({2, 2, 9, 5}), int64_t dim = 2) {
   return {std::move(name), {sharded(std::move(x), dim)}, [=](const Tensors& t) {
             // Linear: its double backward shows behind something that is not.

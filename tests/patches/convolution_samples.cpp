@@ -25,7 +25,7 @@ Tensor field(const std::vector<int64_t>& sizes) { return torch::randn(sizes); }
 Tensor filter(const std::vector<int64_t>& sizes) { return torch::randn(sizes) * 0.3; }
 
 /// conv2d of a (1, 2, rows, 5) field with 3 output channels, sharded by rows.
-Sample conv_case(std::string name, int64_t kernel, Options options, int64_t rows = 9,
+Sample conv_case(std::string name, int64_t kernel, const Options& options, int64_t rows = 9,
                  int64_t shard_dim = 2) {
   return {
       std::move(name),
@@ -83,7 +83,7 @@ SHARD_SAMPLES(Conv2d, geometries());
 
 std::vector<Sample> layout_cases() {
   torch::manual_seed(3);
-  const auto conv2d = [](Options options) {
+  const auto conv2d = [](const Options& options) {
     return [options](const Tensors& t) { return F::conv2d(t[0], t[1], options); };
   };
   return {

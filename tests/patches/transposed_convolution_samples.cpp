@@ -21,7 +21,7 @@ Tensor field(const std::vector<int64_t>& sizes) { return torch::randn(sizes); }
 Tensor filter(const std::vector<int64_t>& sizes) { return torch::randn(sizes) * 0.3; }
 
 /// conv_transpose2d of a (2, 2, rows, 5) field with 3 output channels, sharded by rows.
-Sample spread_case(std::string name, int64_t kernel, Options options, int64_t rows = 7,
+Sample spread_case(std::string name, int64_t kernel, const Options& options, int64_t rows = 7,
                    int64_t shard_dim = 2) {
   return {std::move(name),
           {sharded(field({2, 2, rows, 5}), shard_dim), weight(filter({2, 3, kernel, kernel})),
@@ -70,7 +70,7 @@ SHARD_SAMPLES(ConvTranspose2d, geometries());
 
 std::vector<Sample> layouts() {
   torch::manual_seed(22);
-  const auto spread = [](Options options) {
+  const auto spread = [](const Options& options) {
     return [options](const Tensors& t) { return F::conv_transpose2d(t[0], t[1], options); };
   };
   return {
